@@ -4,7 +4,7 @@ use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
 use crate::classes::Classes;
-use crate::events::{Event, Events, Merged, Order};
+use crate::events::{Event, Events, Order};
 use crate::hull::{Need, Stream};
 use crate::outcome::Window;
 
@@ -103,7 +103,7 @@ impl ByKey<'_> {
     fn gather(&mut self) -> Result<(), String> {
         let mut gathered = Gathered::default();
         let mut current = None;
-        for event in self.events.merged() {
+        for event in self.events.sorted() {
             let key = event.class as usize;
             if current != Some(key)
                 && let Some(done) = current.replace(key)
@@ -159,7 +159,11 @@ impl ByKey<'_> {
         }
         let (amount, full) = (u128::from(amount), u128::from(burst) * u128::from(period));
         let (mut level, mut at, mut current, mut refused) = (full, 0, u32::MAX, 0);
-        for event in self.merged().filter(|event| above[event.class as usize]) {
+        for event in self
+            .events
+            .sorted()
+            .filter(|event| above[event.class as usize])
+        {
             if event.class != current {
                 (level, at, current) = (full, event.at, event.class);
             }
@@ -172,10 +176,6 @@ impl ByKey<'_> {
             }
         }
         (keys, refused)
-    }
-
-    fn merged(&self) -> Merged<'_> {
-        self.events.merged()
     }
 }
 

@@ -71,7 +71,10 @@ pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
             warn(caveat.to_owned());
         }
     }
-    if survey.forwarded > 0 && policy.address.trusted_proxies.is_empty() {
+    if survey.forwarded > 0
+        && policy.address.trusted_hops == 0
+        && policy.address.trusted_proxies.is_empty()
+    {
         warnings.push(format!(
             "{} requests name who forwarded them (X-Forwarded-For, Forwarded), and address.trusted_proxies is empty: all of them count for the proxy's address",
             survey.forwarded

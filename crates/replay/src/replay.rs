@@ -71,7 +71,7 @@ impl<'p> Traffic<'p> {
             (0..subject.policy.rules.len()).map(is_judged).collect()
         });
         let judged: Vec<Vec<bool>> = judged.collect();
-        for event in self.events.merged() {
+        for event in self.events.sorted() {
             let Some(class) = self.classes.get(event.class) else {
                 continue;
             };

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
+use super::prefix;
 use super::record::{Kind, Record, given, number, request_line, seconds, status, without_port};
 use super::time::Times;
 use tollgate_limit::hex;
@@ -46,7 +47,8 @@ pub(crate) fn parse<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>>
     Some(record)
 }
 
-/// The words before the time: `[HOST[:PORT]] CLIENT IDENT USER`. A user may hold blanks.
+/// The words before the time: `[HOST[:PORT]] CLIENT IDENT USER`. A user may hold blanks. Behind a host, the ident must
+/// be the `-` that it hardly ever is not: words of another kind are taken for no client.
 fn front(text: &[u8]) -> Option<[&[u8]; 3]> {
     let text = text.trim_ascii();
     let (first, rest) = token(text)?;
@@ -59,7 +61,11 @@ fn front(text: &[u8]) -> Option<[&[u8]; 3]> {
     if second == b"-" {
         return Some([&[][..], first, rest]);
     }
-    Some([first, second, rest[space..].trim_ascii()])
+    let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-:[]".contains(byte);
+    (rest[..space] == *b"-" && first.iter().all(is_host) && !prefix::is_time(first)).then(|| {
+        let user = rest[space..].trim_ascii();
+        [first, second, user]
+    })
 }
 
 /// Referer, agent, and what some servers put behind.

@@ -6,6 +6,7 @@ mod fields;
 mod json;
 mod lines;
 mod pattern;
+mod prefix;
 mod record;
 mod survey;
 mod text;
@@ -197,11 +198,13 @@ impl<'o> Parser<'o> {
             }
             return Parsed::Directive;
         }
-        match self.request(line) {
+        let behind = |parser: &mut Self| parser.request(prefix::stripped(line)?);
+        match self.request(line).or_else(|| behind(self)) {
             // A stamp before 1971 means a clock that was never set. Sums of moments after 2255 would overflow,
             // and no limit can be written that pays a greater cost.
             Some(record)
                 if (YEAR..MOMENT_MAX).contains(&record.at)
+                    && record.names_one_client()
                     && record.greatest_cost() <= UNITS_MAX =>
             {
                 Parsed::Request(record)

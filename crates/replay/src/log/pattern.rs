@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use memchr::memmem;
+use memchr::{memchr, memmem};
 
 use super::clf::unescaped;
 use super::record::{
     Kind, Record, Text, given, is_method, number, request_line, seconds, status, without_port,
 };
+use super::text::last_hop;
 use super::time::Times;
 
 /// A compiled `log_format`.
@@ -25,6 +26,8 @@ enum Variable {
     TimeIso,
     Msec,
     Client,
+    /// `$proxy_add_x_forwarded_for`: X-Forwarded-For with the client behind it.
+    Forwarded,
     User,
     Request,
     Method,
@@ -64,13 +67,21 @@ impl Pattern {
                 Some((_, behind)) => behind.extend_from_slice(literal.as_bytes()),
                 None => opening.push_str(literal),
             }
-            if parts.last().is_some_and(|(_, behind)| behind.is_empty()) {
+            let named = Variable::named(&name[..length]);
+            let before = parts.last().filter(|(_, behind)| behind.is_empty());
+            let is_query = matches!(&name[..length], "is_args" | "args" | "query_string");
+            let is_joined = matches!(before, Some((Variable::Uri, _))) && is_query;
+            // A path begins with a slash, which ends a host.
+            let is_path = matches!(before, Some((Variable::Host, _))) && named == Variable::Uri;
+            if before.is_some() && !is_joined && !is_path {
                 return Err(format!(
                     "`${}` follows another variable at once: the end of the first is not known",
                     &name[..length]
                 ));
             }
-            parts.push((Variable::named(&name[..length]), Vec::new()));
+            if !is_joined {
+                parts.push((named, Vec::new()));
+            }
             rest = &name[length..];
             if variable.starts_with("${") {
                 rest = rest.strip_prefix('}').unwrap_or(rest);
@@ -101,14 +112,16 @@ impl Pattern {
         let mut extra = Vec::new();
         let last = self.parts.len().saturating_sub(1);
         for (place, (variable, literal)) in self.parts.iter().enumerate() {
-            let end = if literal.is_empty() {
+            let end = if literal.is_empty() && place < last {
+                memchr(b'/', rest)?
+            } else if literal.is_empty() {
                 rest.len()
             } else if place == last {
                 rest.len()
                     .checked_sub(literal.len())
                     .filter(|end| rest[*end..] == **literal)?
             } else {
-                memmem::find(rest, literal)?
+                variable.end(rest, literal)?
             };
             let (value, after) = rest.split_at(end);
             rest = &after[literal.len()..];
@@ -143,6 +156,11 @@ fn set<'a>(
 ) -> Option<()> {
     match variable {
         Variable::Client => record.client = given(value),
+        Variable::Forwarded => {
+            record.client = last_hop(value);
+            let before = memchr::memrchr(b',', value).map_or(&[][..], |comma| &value[..comma]);
+            record.header("x-forwarded-for", given(before));
+        }
         Variable::User => record.user = given(value),
         Variable::Request => {
             let (method, target) = request_line(value)?;
@@ -189,12 +207,24 @@ fn finish(record: &mut Record<'_>, arguments: Option<Text<'_>>, extra: &[u8]) {
 }
 
 impl Variable {
+    /// Where its value ends: before the literal that follows it, which is none between the addresses of a list.
+    fn end(&self, text: &[u8], literal: &[u8]) -> Option<usize> {
+        let is_list = match self {
+            Self::Forwarded => true,
+            Self::Header(name) => name == "x-forwarded-for" || name == "forwarded",
+            _ => false,
+        };
+        let mut ends = memmem::find_iter(text, literal);
+        ends.find(|end| !is_list || !text[..*end].ends_with(b","))
+    }
+
     fn named(name: &str) -> Self {
         match name {
             "time_local" => Self::TimeLocal,
             "time_iso8601" => Self::TimeIso,
             "msec" => Self::Msec,
             "remote_addr" => Self::Client,
+            "proxy_add_x_forwarded_for" => Self::Forwarded,
             "remote_user" => Self::User,
             "request" => Self::Request,
             "request_method" => Self::Method,
@@ -221,20 +251,31 @@ impl Variable {
     }
 }
 
-/// The format within `log_format NAME [escape=..] 'a' 'b';`; other text is taken as it is.
+/// The format within `log_format NAME [escape=..] 'a' 'b';`; other text is taken as it is. Escapes are those of NGINX.
 fn directive(text: &str) -> String {
     let text = text.trim();
-    let Some(body) = text.strip_prefix("log_format") else {
-        return text.to_owned();
-    };
+    let body = text.strip_prefix("log_format");
     let mut joined = String::new();
     let mut quote = None;
-    for c in body.chars() {
+    let mut letters = body.unwrap_or(text).chars().peekable();
+    while let Some(letter) = letters.next() {
+        let is_kept = body.is_none() || quote.is_some();
+        let escaped = match (letter, letters.peek()) {
+            ('\\', Some('t')) => Some('\t'),
+            ('\\', Some('r')) => Some('\r'),
+            ('\\', Some('n')) => Some('\n'),
+            ('\\', Some(next @ ('\'' | '"' | '\\'))) => Some(*next),
+            _ => None,
+        };
+        if escaped.is_some() {
+            letters.next();
+        }
         match quote {
-            None if c == '\'' || c == '"' => quote = Some(c),
-            None => {}
-            Some(open) if c == open => quote = None,
-            Some(_) => joined.push(c),
+            _ if escaped.is_some() && is_kept => joined.extend(escaped),
+            None if body.is_some() && matches!(letter, '\'' | '"') => quote = Some(letter),
+            Some(open) if letter == open => quote = None,
+            _ if is_kept => joined.push(letter),
+            _ => {}
         }
     }
     joined

@@ -168,6 +168,17 @@ impl<'a> Record<'a> {
         self.headers.extend(value);
     }
 
+    /// Whether its client and its host are single words: a line that is not of the format that it was read as has
+    /// other text in their place.
+    pub(super) fn names_one_client(&self) -> bool {
+        let is_word = |text: &Text<'_>| {
+            !text
+                .iter()
+                .any(|byte| byte.is_ascii_whitespace() || *byte == b',')
+        };
+        self.client.iter().chain(&self.host).all(is_word)
+    }
+
     /// The greatest number of units that the line names.
     pub(super) fn greatest_cost(&self) -> u64 {
         let own = self.own.iter().flat_map(|own| &own.limits);

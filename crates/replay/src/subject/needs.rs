@@ -69,7 +69,9 @@ impl Subject<'_> {
             if needs.query && survey.with.query == 0 {
                 return none_has("a query, which its key is read from");
             }
-            if needs.address && survey.with.client + survey.with.key == 0 {
+            // Behind a number of proxies the client is in their header, whoever the peer was.
+            let is_forwarded = self.policy.address.trusted_hops > 0 && survey.forwarded > 0;
+            if needs.address && survey.with.client + survey.with.key == 0 && !is_forwarded {
                 return none_has("a client address");
             }
         }

@@ -280,3 +280,119 @@ fn row(
         duration,
     )
 }
+
+/// A collector's prefix is taken off, whichever it is: the client is the line's own.
+#[test]
+fn log_line_behind_a_collectors_prefix_is_read_as_without_it() {
+    let line =
+        r#"198.51.100.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl/8""#;
+    let own = r#"{"time":"2015-05-17T10:05:03Z","method":"GET","path":"/a","status":200,"client_ip":"198.51.100.7"}"#;
+    let host = format!("www.example.com {line}");
+    for prefix in [
+        "",
+        "May  1 10:00:00 edge1 nginx: ",
+        "<190>May 17 10:05:03 edge1 nginx[12]: ",
+        "2015-05-17T10:05:03.123456+00:00 edge1 nginx: ",
+        "<190>1 2015-05-17T10:05:03Z edge1 nginx 12 - - ",
+        r#"<190>1 2015-05-17T10:05:03Z edge1 nginx - access [a@1 b="\]" c="d"][e@1] "#,
+        "web-1  | ",
+        "shop-web-1 | 2015-05-17T10:05:03.123456789Z ",
+        "[pod/web-5d8f/nginx] ",
+        "[pod/web-5d8f/nginx] 2015-05-17T10:05:03.123456789Z ",
+        "2015-05-17T10:05:03.123456789Z stdout F ",
+        "2015-05-17T10:05:03.123456789Z ",
+    ] {
+        for (line, name) in [(line, ""), (host.as_str(), "www.example.com"), (own, "")] {
+            let text = format!("{prefix}{line}");
+            let mut clients = Vec::new();
+            let survey = read_text(text.as_bytes(), &Options::default(), |record, _| {
+                let text = |text: &Option<record::Text<'_>>| {
+                    String::from_utf8_lossy(text.as_deref().unwrap_or_default()).into_owned()
+                };
+                clients.push((text(&record.client), text(&record.host)));
+            });
+            assert_eq!(survey.unreadable, 0, "{text}");
+            assert_eq!(
+                clients,
+                [("198.51.100.7".to_owned(), name.to_owned())],
+                "{text}"
+            );
+        }
+    }
+}
+
+/// Words that are no prefix which is known are no client either.
+#[test]
+fn log_line_behind_other_words_is_unreadable() {
+    let line =
+        r#"198.51.100.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl/8""#;
+    for prefix in [
+        "web-1 nginx ",
+        "2015-05-17 10:05:03 ",
+        "I0517 nginx.go:7] ",
+        "198.51.100.1, ",
+        "2015-05-17T10:05:03.1Z stdout P ",
+    ] {
+        let survey = read_text(
+            format!("{prefix}{line}").as_bytes(),
+            &Options::default(),
+            |_, _| {},
+        );
+        assert_eq!((survey.requests, survey.unreadable), (0, 1), "{prefix}");
+    }
+}
+
+#[test]
+fn log_format_with_tabs_lists_and_joined_variables_is_read() {
+    let time = "17/May/2015:10:05:03 +0000";
+    for (format, line, client, target) in [
+        (
+            r"time:$time_local\thost:$remote_addr\treq:$request",
+            format!("time:{time}\thost:192.0.2.7\treq:GET /a HTTP/1.1"),
+            "192.0.2.7",
+            "/a",
+        ),
+        (
+            r#"log_format x '$time_local\t' "$remote_addr\t\"$request\"";"#,
+            format!("{time}\t192.0.2.7\t\"GET /a HTTP/1.1\""),
+            "192.0.2.7",
+            "/a",
+        ),
+        (
+            r#"$remote_addr [$time_local] $request_method $scheme://$host$request_uri"#,
+            format!("192.0.2.7 [{time}] GET https://a.example/a/b?c"),
+            "192.0.2.7",
+            "/a/b?c",
+        ),
+        (
+            r#"$remote_addr [$time_local] $request_method $uri$is_args$args $status"#,
+            format!("192.0.2.7 [{time}] GET /a?b=c 200"),
+            "192.0.2.7",
+            "/a?b=c",
+        ),
+        (
+            r#"$http_x_forwarded_for $remote_addr [$time_local] "$request""#,
+            format!("198.51.100.1, 10.0.0.1 192.0.2.7 [{time}] \"GET /a HTTP/1.1\""),
+            "192.0.2.7",
+            "/a",
+        ),
+        (
+            r#"$proxy_add_x_forwarded_for - [$time_local] "$request""#,
+            format!("198.51.100.1, 192.0.2.7 - [{time}] \"GET /a HTTP/1.1\""),
+            "192.0.2.7",
+            "/a",
+        ),
+    ] {
+        let options = Options {
+            pattern: Some(Pattern::new(format).expect(format)),
+            ..Options::default()
+        };
+        let mut read = Vec::new();
+        read_text(line.as_bytes(), &options, |record, _| {
+            let client = record.client.as_deref().unwrap_or_default();
+            let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+            read.push((text(client), text(&record.target)));
+        });
+        assert_eq!(read, [(client.to_owned(), target.to_owned())], "{format}");
+    }
+}
