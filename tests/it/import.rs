@@ -152,6 +152,7 @@ fn limits(upstream: &str, log: &Path) -> String {
            access_log {} timed;\n\
            set_real_ip_from 127.0.0.1;\n\
            real_ip_header X-Forwarded-For;\n\
+           real_ip_recursive on;\n\
            location /second {{ limit_req zone=second burst=3 nodelay; proxy_pass {upstream}; }}\n\
            location /minute {{ limit_req zone=minute burst=2 nodelay; proxy_pass {upstream}; }}\n\
            location /two {{ limit_req zone=inner burst=1 nodelay; limit_req zone=outer burst=6 nodelay; proxy_pass {upstream}; }}\n\

@@ -1,6 +1,7 @@
 //! YAML as a tree whose nodes know their places. Aliases and merge keys are followed; size and depth
 //! are bounded.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -24,6 +25,8 @@ pub struct Node {
     pub column: usize,
     /// The value.
     pub value: Value,
+    /// Whether a reader asked for it by its key.
+    pub is_read: Cell<bool>,
 }
 
 /// A value: all scalars are texts.
@@ -73,9 +76,10 @@ impl Node {
     /// A member of a map; a member that is null is absent.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let found = self.entries().iter().find(|(known, _)| known == key);
+        let found = found.map(|(_, node)| node);
         found
-            .map(|(_, node)| node)
             .filter(|node| !matches!(node.value, Value::Null))
+            .inspect(|node| node.is_read.set(true))
     }
 
     /// A member of maps within maps.
@@ -163,6 +167,7 @@ pub fn read(
             line: place.0,
             column: place.1,
             value,
+            is_read: Cell::new(false),
         };
         let (done, anchor) = match event {
             Event::Scalar(text, style, anchor, _) => {

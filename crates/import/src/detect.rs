@@ -45,7 +45,9 @@ fn by_contents(text: &str, is: impl Fn(&str) -> bool) -> Option<Peer> {
         let has_http = || begins(&["http:"]) && (has("routers") || has("middlewares"));
         return match () {
             () if begins(&["domain:", "\"domain\""]) && has("descriptors") => Some(Peer::Envoy),
-            () if has("rateLimit") || has("inFlightReq") || has_http() => Some(Peer::Traefik),
+            () if has("rateLimit") || has("inFlightReq") || has("traefik.http.") || has_http() => {
+                Some(Peer::Traefik)
+            }
             () if has("plugins") && (has("services") || has("routes")) => Some(Peer::Kong),
             () => None,
         };

@@ -4,6 +4,7 @@ mod routes;
 
 use std::collections::BTreeSet;
 
+use crate::compare::{Choice, Theirs};
 pub(crate) use crate::finding::{
     Difference, Finding, Outcome, Place, by_method, clients, either, upstream,
 };
@@ -104,6 +105,13 @@ pub(crate) struct Draft {
     pub(crate) exempt: Vec<String>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<String>,
+    /// The routes as the other gateway has them, and how it chooses among them.
+    pub(crate) theirs: Vec<Theirs>,
+    pub(crate) choice: Choice,
+    /// How all limits of a host differ (`None`: all limits), because its routes are not what the file says alone.
+    unclear: Vec<(Option<String>, Difference)>,
+    /// How all limits by address differ.
+    addresses: Vec<Difference>,
     names: BTreeSet<String>,
 }
 
@@ -156,6 +164,43 @@ impl Draft {
         for finding in &mut self.findings {
             if finding.limit.as_deref() == Some(limit) {
                 finding.add(difference.clone());
+            }
+        }
+    }
+
+    /// Says how the limits of all routes of a host differ; of all routes where none is named.
+    pub(crate) fn differ_on_host(&mut self, host: Option<&str>, difference: Difference) {
+        self.unclear.push((host.map(str::to_owned), difference));
+    }
+
+    /// Says how all limits by address differ.
+    pub(crate) fn differ_by_address(&mut self, difference: Difference) {
+        self.addresses.push(difference);
+    }
+
+    /// Says of limits what concerns all of a host or all by address, now that they are known.
+    pub(crate) fn settle(&mut self) {
+        for (host, difference) in std::mem::take(&mut self.unclear) {
+            let of_host = |one: &&Theirs| host.as_ref().is_none_or(|host| one.host == *host);
+            let limits = self
+                .theirs
+                .iter()
+                .filter(of_host)
+                .flat_map(|one| &one.limits);
+            let limits: BTreeSet<String> = limits.cloned().collect();
+            for limit in limits {
+                self.differ(&limit, &difference);
+            }
+        }
+        let is_by_address = |named: &&Named| {
+            let limit = &named.limit;
+            limit.when_missing == "use:address" || limit.per.iter().any(|per| per == "address")
+        };
+        let limits = self.limits.iter().filter(is_by_address);
+        let limits: Vec<String> = limits.map(|named| named.name.clone()).collect();
+        for difference in std::mem::take(&mut self.addresses) {
+            for limit in &limits {
+                self.differ(limit, &difference);
             }
         }
     }

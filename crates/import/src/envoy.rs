@@ -1,7 +1,7 @@
 //! The configuration of envoyproxy/ratelimit: descriptors with fixed windows of the clock.
 
 use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, by_method, clients, either};
-use crate::yaml::not_read;
+use crate::tree::{documents, not_read};
 use crate::{ImportError, Place, Source};
 use tollgate_config::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimit};
 
@@ -37,7 +37,15 @@ struct Chain {
 /// Reads the files into the draft.
 pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportError> {
     let mut made = Vec::new();
-    for source in sources {
+    let held: Vec<Vec<Source>> = sources.iter().map(of_config_maps).collect();
+    let files = sources
+        .iter()
+        .zip(&held)
+        .flat_map(|(source, held)| match held.is_empty() {
+            true => std::slice::from_ref(source),
+            false => held.as_slice(),
+        });
+    for source in files {
         let (files, mistakes) = rate_limit_yaml::read(&source.name, &source.text)
             .map_err(|error| not_read(&source.name, error))?;
         for mistake in mistakes {
@@ -66,6 +74,23 @@ pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportE
         );
     }
     Ok(())
+}
+
+/// The files that the ConfigMaps of a manifest hold; none if it has none.
+fn of_config_maps(source: &Source) -> Vec<Source> {
+    let documents = documents(std::slice::from_ref(source)).unwrap_or_default();
+    let maps = documents
+        .iter()
+        .filter(|map| map.text_at("kind") == Some("ConfigMap"));
+    let held = maps
+        .flat_map(|map| map.entries_at(&["data"]))
+        .filter_map(|(key, held)| {
+            Some(Source {
+                name: format!("{} {key}", source.name),
+                text: held.text()?.to_owned(),
+            })
+        });
+    held.collect()
 }
 
 /// Reads one file.

@@ -1,6 +1,7 @@
 //! Kubernetes Ingress manifests with the annotations of ingress-nginx, whose controller makes `limit_req` of them.
 
-use crate::draft::{Counting, Draft, Limit, Place, Route, Target, clients};
+use crate::compare::{Choice, Takes, Turn};
+use crate::draft::{Counting, Draft, Limit, Route, Target, clients, either};
 use crate::nginx::numbers::{self, Rate};
 use crate::tree::{Node, Placed as _};
 use crate::words;
@@ -33,6 +34,11 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
         let limits = limits(ingress, differs, draft);
         routes(ingress, &limits, draft);
     }
+    draft.choice = Choice {
+        by_host: true,
+        decodes_slashes: true,
+    };
+    documents.iter().for_each(|document| draft.unread(document));
     if !draft.limits.is_empty() {
         draft.note(
             "replicas: ingress-nginx counts in each controller pod, so n pods admit n times the number; gateways with \
@@ -56,7 +62,10 @@ fn whitelist(ingress: &Node) -> Vec<String> {
     let listed = annotations(ingress)
         .into_iter()
         .filter(|(key, _)| matches!(*key, "limit-whitelist" | "limit-allowlist"));
-    let texts = listed.filter_map(|(_, node)| node.text());
+    let texts = listed.filter_map(|(_, node)| {
+        node.is_read.set(true);
+        node.text()
+    });
     let networks = texts.flat_map(|text| text.split(',')).map(str::trim);
     let named = networks.filter(|network| !network.is_empty());
     named.map(str::to_owned).collect()
@@ -66,17 +75,16 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
     let annotations = annotations(ingress);
     let name = ingress.at(&["metadata", "name"]).and_then(Node::text);
     let name = name.unwrap_or("ingress");
-    for (key, node) in ingress.entries_at(&["metadata", "annotations"]) {
-        if !key.starts_with(PREFIX) && key.contains("limit") && !key.starts_with("kubectl.") {
-            let what = format!("{key}: {}", node.text().unwrap_or("?"));
-            let why = "only annotations of ingress-nginx are read";
-            draft.not_imported(&node.place(), &what, why);
-        }
-    }
     let number = |wanted: &str| {
         let (_, node) = annotations.iter().find(|(key, _)| *key == wanted)?;
         words::number(node.text()?.trim())
     };
+    for (_, node) in annotations
+        .iter()
+        .filter(|(key, _)| *key == "limit-burst-multiplier")
+    {
+        node.is_read.set(true);
+    }
     let multiplier = number("limit-burst-multiplier")
         .filter(|number| *number > 0)
         .unwrap_or(5);
@@ -89,6 +97,7 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
         let count = number(key);
         let (limit, mut differences, kind) = match (*key, count) {
             ("limit-rps" | "limit-rpm" | "limit-connections", Some(0)) => {
+                node.is_read.set(true);
                 draft.nothing(&place, &what, "0 is no limit");
                 continue;
             }
@@ -106,11 +115,9 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
                 let limit = Limit::new(Counting::InFlight, count, 0);
                 (limit, Vec::new(), "connections")
             }
-            _ => {
-                other(key, &place, &what, draft);
-                continue;
-            }
+            _ => continue,
         };
+        node.is_read.set(true);
         if has_both {
             differences.push(clients(
                 "a request that limit-connections refuses has spent its rate in NGINX; here it is charged on neither",
@@ -126,49 +133,45 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
     made
 }
 
-fn other(key: &str, place: &Place, what: &str, draft: &mut Draft) {
-    match key {
-        "limit-burst-multiplier" | "limit-whitelist" | "limit-allowlist" => {}
-        "limit-rate" | "limit-rate-after" => {
-            draft.not_imported(place, what, "Tollgate does not limit bandwidth");
-        }
-        _ if key.starts_with("global-rate-limit") => draft.not_imported(
-            place,
-            what,
-            "it counted in memcached and was removed from ingress-nginx; a limit with a [store] counts together",
-        ),
-        _ if key.starts_with("limit-") => draft.not_imported(place, what, "it is not understood"),
-        "use-regex" | "rewrite-target" => {
-            draft.note(format!("{place}: {what}: paths with regular expressions and their rewriting are not imported"));
-        }
-        _ => {}
-    }
-}
-
 fn routes(ingress: &Node, limits: &[String], draft: &mut Draft) {
     let namespace = ingress.at(&["metadata", "namespace"]).and_then(Node::text);
     let namespace = namespace.unwrap_or("default");
     let Some(spec) = ingress.get("spec") else {
         return;
     };
+    let annotations = annotations(ingress);
+    let expressions = annotations
+        .iter()
+        .find(|(key, _)| matches!(*key, "use-regex" | "rewrite-target"));
     for rule in spec.items_at(&["rules"]) {
         let host = rule.text_at("host").unwrap_or_default();
         for path in rule.items_at(&["http", "paths"]) {
             let text = path.text_at("path").unwrap_or("/");
-            let pattern = match path.text_at("pathType") {
-                Some("Exact") => text.to_owned(),
-                _ => format!("{}/**", text.trim_end_matches('/')),
+            let below = format!("{}/**", text.trim_end_matches('/'));
+            let (pattern, takes, rank) = match path.text_at("pathType") {
+                Some("Exact") => (text, Takes::Exact(text.to_owned()), u64::MAX),
+                Some("Prefix") => (&*below, Takes::Below(text.to_owned()), text.len() as u64),
+                _ => (&*below, Takes::Prefix(text.to_owned()), text.len() as u64),
             };
             let target = path
                 .get("backend")
                 .map_or(Target::Unknown, |backend| target(backend, namespace));
-            let mut route = Route::new(Some(path.place()), format!("{host}{pattern}"), target);
+            let route = Route::new(Some(path.place()), format!("{host}{pattern}"), target);
+            let mut route = route.taking(takes, Turn::Ranked, rank);
             route.limits = limits.to_vec();
+            if let Some((key, node)) = expressions {
+                let place = node.place();
+                let words = format!(
+                    "{key} ({place}) makes regular expressions of the paths of a host, which go before others"
+                );
+                draft.differ_on_host(Some(host), either(words));
+            }
             draft.route(route);
         }
     }
     if let Some(backend) = spec.get("defaultBackend").or_else(|| spec.get("backend")) {
-        let mut route = Route::new(Some(backend.place()), "/**", target(backend, namespace));
+        let route = Route::new(Some(backend.place()), "/**", target(backend, namespace));
+        let mut route = route.taking(Takes::Prefix("/".to_owned()), Turn::Ranked, 0);
         route.limits = limits.to_vec();
         draft.route(route);
     }

@@ -6,8 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
 mod detect;
-
 mod draft;
 mod envoy;
 mod finding;
@@ -19,7 +19,6 @@ mod traefik;
 mod tree;
 mod words;
 mod write;
-mod yaml;
 
 use std::path::Path;
 
@@ -164,11 +163,12 @@ pub fn import(sources: &[Source], peer: Peer, read: Read<'_>) -> Result<Imported
     let mut draft = Draft::default();
     match peer {
         Peer::Nginx => nginx::draft(sources, read, &mut draft)?,
-        Peer::Ingress => ingress::draft(&yaml::documents(sources)?, &mut draft),
+        Peer::Ingress => ingress::draft(&tree::documents(sources)?, &mut draft),
         Peer::Traefik => traefik::draft(&traefik::documents(sources)?, &mut draft),
-        Peer::Kong => kong::draft(&yaml::documents(sources)?, &mut draft),
+        Peer::Kong => kong::draft(&tree::documents(sources)?, &mut draft),
         Peer::Envoy => envoy::draft(sources, &mut draft)?,
     }
+    draft.settle();
     let toml = write::checked(&mut draft, peer, sources)?;
     draft.sort(sources);
     draft.note(

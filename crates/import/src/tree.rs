@@ -1,10 +1,14 @@
-//! What YAML and TOML are read into: values that know their lines. Here is how TOML is.
+//! What YAML and TOML are read into: values that know their lines, and whether an importer has read them.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use toml::de::{DeTable, DeValue};
 
+use crate::draft::{Draft, either};
+use crate::words::{is_of_address, is_of_limiting};
 use crate::{ImportError, Place, Source};
+use tollgate_config::yaml::{MOST, YamlError, read};
 pub(crate) use tollgate_config::yaml::{Node, Value};
 
 /// What messages call the place of a node.
@@ -20,6 +24,118 @@ impl Placed for Node {
             line: self.line,
         }
     }
+}
+
+impl Draft {
+    /// Says of each member of a construct that was read, and that nobody asked for, that it is not imported. `defaults`:
+    /// members that say what holds without them.
+    pub(crate) fn unread_members(&mut self, node: &Node, defaults: &[(&str, &str)]) {
+        for (key, member) in node.entries() {
+            let is_default =
+                |(known, value): &(&str, &str)| known == key && member.text() == Some(*value);
+            if !defaults.iter().any(is_default) {
+                self.unread_member(key, member, true);
+            }
+        }
+    }
+
+    /// Says of everything in a file that speaks of limiting, and that nobody asked for, that it is not imported.
+    pub(crate) fn unread(&mut self, node: &Node) {
+        if node
+            .text_at("kind")
+            .is_some_and(|kind| WORKLOADS.contains(&kind))
+        {
+            return;
+        }
+        for (key, member) in node.entries() {
+            self.unread_member(key, member, false);
+        }
+        if let Value::List(items) = &node.value {
+            for item in items {
+                match item.text() {
+                    Some(_) if !node.is_read.get() => self.unread_member("", item, false),
+                    _ => self.unread(item),
+                }
+            }
+        }
+    }
+
+    fn unread_member(&mut self, key: &str, member: &Node, is_of_construct: bool) {
+        if member.is_read.get() {
+            return self.unread(member);
+        }
+        if matches!(member.value, Value::Null) || NO_LIMITS.contains(&key) {
+            return;
+        }
+        let speaks = |is_of: fn(&str) -> bool| is_of(key) || member.text().is_some_and(is_of);
+        let place = member.place();
+        let what = match (key, member.text()) {
+            ("", text) => text.unwrap_or_default().to_owned(),
+            (_, Some(text)) => format!("{key}: {text}"),
+            (_, None) => key.to_owned(),
+        };
+        if speaks(is_of_address) {
+            let words =
+                format!("`{what}` ({place}) says where addresses come from and is not read");
+            self.differ_by_address(either(words));
+        } else if is_of_construct || speaks(is_of_limiting) {
+            self.not_imported(&place, &what, "it is not read");
+        } else {
+            self.unread(member);
+        }
+    }
+}
+
+/// Marks a value with all it holds as read: the report says what became of it.
+pub(crate) fn is_said(node: &Node) {
+    node.is_read.set(true);
+    node.entries()
+        .iter()
+        .for_each(|(_, member)| is_said(member));
+    if let Value::List(items) = &node.value {
+        items.iter().for_each(is_said);
+    }
+}
+
+/// Members that speak of limits and mean those of memory, or repeat the whole file.
+const NO_LIMITS: [&str; 2] = [
+    "resources",
+    "kubectl.kubernetes.io/last-applied-configuration",
+];
+/// Resources of Kubernetes that limit no requests.
+const WORKLOADS: [&str; 9] = [
+    "CronJob",
+    "DaemonSet",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "Job",
+    "LimitRange",
+    "Pod",
+    "ResourceQuota",
+    "StatefulSet",
+];
+
+/// All documents of all files.
+pub(crate) fn documents(sources: &[Source]) -> Result<Vec<Node>, ImportError> {
+    let mut documents = Vec::new();
+    let mut left = MOST;
+    for source in sources {
+        read(&source.name, &source.text, &mut left, &mut documents)
+            .map_err(|error| not_read(&source.name, error))?;
+    }
+    Ok(documents)
+}
+
+/// The error about a file that is not YAML, or too much of it.
+pub(crate) fn not_read(file: &str, error: YamlError) -> ImportError {
+    if error.too_much {
+        return ImportError::TooMuch(error.what);
+    }
+    let place = Place {
+        file: file.to_owned(),
+        line: error.line,
+    };
+    ImportError::broken(place, error.what)
 }
 
 /// A TOML file as a tree.
@@ -54,6 +170,7 @@ impl File {
             line,
             column: 1,
             value,
+            is_read: Cell::new(false),
         }
     }
 

@@ -25,6 +25,40 @@ pub(crate) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(address)
 }
 
+/// Whether a name or a text of another gateway speaks of limiting.
+pub(crate) fn is_of_limiting(text: &str) -> bool {
+    let text = text.to_ascii_lowercase().replace(['-', '_'], "");
+    LIMITING.iter().any(|word| text.contains(word))
+}
+
+/// Whether it says where the address of a client comes from.
+pub(crate) fn is_of_address(text: &str) -> bool {
+    let text = text.to_ascii_lowercase().replace(['-', '_'], "");
+    ADDRESS.iter().any(|word| text.contains(word))
+}
+
+const LIMITING: [&str; 12] = [
+    "limit",
+    "middleware",
+    "plugins",
+    "throttl",
+    "quota",
+    "burst",
+    "inflight",
+    "concurren",
+    "maxconn",
+    "ratepersecond",
+    "requestsper",
+    "spikearrest",
+];
+const ADDRESS: [&str; 5] = [
+    "forwarded",
+    "realip",
+    "proxyprotocol",
+    "trustedip",
+    "ipstrategy",
+];
+
 /// A rate as `gateway.toml` writes it.
 pub(crate) fn rate(amount: u64, period: u64) -> String {
     let unit = match period {

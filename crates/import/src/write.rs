@@ -5,7 +5,8 @@ mod toml;
 use tollgate_config::ConfigError;
 use tollgate_limit::Timestamp;
 
-use crate::draft::{Draft, Identity, Named, Route, Target};
+use crate::compare::compare;
+use crate::draft::{Draft, Identity, Named, Route, Target, either};
 use crate::words::plain;
 use crate::{ImportError, Peer, Source};
 use toml::Toml;
@@ -24,6 +25,14 @@ pub(crate) fn checked(
         let limits = draft.limits.iter().map(|limit| limit.name.clone());
         route.limits = limits.collect();
         draft.routes.push(route);
+    }
+    let is_made_up = |route: &&Route| {
+        route.place.is_none() && route.pattern == "/**" && route.headers.is_empty()
+    };
+    let made_up = draft.routes.iter().filter(is_made_up);
+    let everywhere: Vec<String> = made_up.flat_map(|route| route.limits.clone()).collect();
+    for limit in everywhere {
+        draft.differ(&limit, &either(EVERYWHERE));
     }
     if draft.is_by_address() {
         draft.note(format!(
@@ -58,9 +67,19 @@ pub(crate) fn checked(
     if draft.drop_unrouted() {
         text = self::text(draft, peer, sources);
     }
-    check(&text).map_err(|error| ImportError::Unsound(error.render(false)))?;
+    let parsed = |text: &str| {
+        let error = |error: ConfigError| ImportError::Unsound(error.render(false));
+        tollgate_config::parse(text, "gateway.toml", &|_| None, Timestamp::default()).map_err(error)
+    };
+    compare(draft, &parsed(&text)?, peer.name());
+    let text = self::text(draft, peer, sources);
+    parsed(&text)?;
     Ok(text)
 }
+
+/// Of a limit for which the importer made a route.
+const EVERYWHERE: &str =
+    "the files do not say which requests meet it; here it is on a route that takes all";
 
 fn leave_out(draft: &mut Draft, route: &Route) {
     let why = "another route takes the same requests";

@@ -150,8 +150,8 @@ fn import_names_an_include_that_cannot_be_read_and_reads_those_that_can() {
 #[test]
 fn import_of_numbers_that_cannot_be_counted_says_so() {
     let text = "_format_version: '3.0'\nplugins:\n - name: rate-limiting\n   config: {minute: 9000000000000000000, limit_by: ip}\n";
-    let made = import(&[source("kong.yml", text)], Peer::Kong, &|_| Ok(Vec::new()))
-        .expect("understood");
+    let made =
+        import(&[source("kong.yml", text)], Peer::Kong, &|_| Ok(Vec::new())).expect("understood");
     assert!(
         !made.is_whole() && made.report().contains("Tollgate cannot count it"),
         "{}",

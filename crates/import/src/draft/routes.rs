@@ -2,6 +2,7 @@
 //! its limits.
 
 use super::{Draft, Finding, MOST, Place, free, name, upstream};
+use crate::compare::{Takes, Theirs, Turn};
 use crate::words::plain;
 use crate::write;
 
@@ -36,6 +37,8 @@ pub(crate) struct Route {
     pub(crate) limits: Vec<String>,
     pub(crate) strip_prefix: String,
     pub(crate) add_prefix: String,
+    /// How the other gateway takes its requests.
+    theirs: Option<(Takes, Turn, u64)>,
 }
 
 impl Route {
@@ -48,7 +51,34 @@ impl Route {
             limits: Vec::new(),
             strip_prefix: String::new(),
             add_prefix: String::new(),
+            theirs: None,
         }
+    }
+}
+
+impl Route {
+    /// The same route, with how the other gateway takes its requests and its rank among others.
+    pub(crate) fn taking(self, takes: Takes, turn: Turn, rank: u64) -> Self {
+        Self {
+            theirs: Some((takes, turn, rank)),
+            ..self
+        }
+    }
+
+    fn theirs(&self) -> Option<Theirs> {
+        let (takes, turn, rank) = self.theirs.clone()?;
+        let (methods, pattern) = self.pattern.split_once(' ').unwrap_or(("", &self.pattern));
+        let host = pattern.split('/').next().unwrap_or_default();
+        let methods = methods.split('|').filter(|method| !method.is_empty());
+        Some(Theirs {
+            host: host.to_owned(),
+            takes,
+            methods: methods.map(str::to_owned).collect(),
+            headers: self.headers.clone(),
+            turn,
+            rank,
+            limits: self.limits.clone(),
+        })
     }
 }
 
@@ -90,6 +120,9 @@ impl Draft {
 
     /// Adds a route, unless its pattern is bad or taken, which is noted.
     pub(crate) fn route(&mut self, route: Route) {
+        if self.theirs.len() < 2 * MOST {
+            self.theirs.extend(route.theirs());
+        }
         if self.routes.len() >= MOST {
             self.note(format!("more than {MOST} routes: the rest is left out"));
             if !route.limits.is_empty() {

@@ -2,7 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::draft::{Caller, Draft, Identity, Route, Target, methods};
+use crate::compare::{Takes, Turn};
+use crate::draft::{Caller, Draft, Identity, Route, Target, either, methods};
 use crate::tree::{Node, Placed as _};
 use tollgate_limit::hex;
 
@@ -196,7 +197,7 @@ impl<'k> Way<'k> {
         keys.into_iter().find(|key| self.route.get(key).is_some())
     }
 
-    pub(super) fn routes(&self, limits: &[String], draft: &mut Draft) {
+    pub(super) fn routes(&self, root: &Node, limits: &[String], draft: &mut Draft) {
         let texts = |key: &str| -> Vec<&'k str> {
             let items = self.route.items_at(&[key]).iter();
             items.filter_map(Node::text).collect()
@@ -208,7 +209,7 @@ impl<'k> Way<'k> {
             found
         };
         let methods = methods(&texts("methods"));
-        let target = self.target();
+        let target = self.target(root, draft);
         let place = self.route.place();
         if let Some(key) = self.unread() {
             if limits.is_empty() {
@@ -227,20 +228,27 @@ impl<'k> Way<'k> {
             for path in or_one(texts("paths"), "/") {
                 if path.starts_with('~') {
                     let why = "a route has no regular expressions";
-                    match limits {
-                        [] => draft.note(format!("{place}: path {path}: {why}")),
-                        _ => draft.not_imported(&place, &format!("limits of path {path}"), why),
+                    if !limits.is_empty() {
+                        draft.not_imported(&place, &format!("limits of path {path}"), why);
                     }
+                    let words = format!(
+                        "path {path} ({place}) takes requests that go to other routes here: {why}"
+                    );
+                    draft.differ_on_host(None, either(words));
                     continue;
                 }
                 let front = path.trim_end_matches('/');
                 let pattern = format!("{methods}{host}{front}/**");
-                let mut route = Route::new(Some(place.clone()), pattern, target.clone());
-                if !front.is_empty() {
-                    draft.note("paths: a path of Kong is a prefix, so `/orders` also takes `/orders-old`; here `/orders/**` takes `/orders` and what is below it");
-                    if self.route.text_at("strip_path") != Some("false") {
-                        route.strip_prefix = front.to_owned();
-                    }
+                // Kong asks first the route with more conditions, then one of a whole host, then the longest path.
+                let conditions = ["methods", "hosts", "paths"]
+                    .map(|key| u64::from(self.route.get(key).is_some()));
+                let is_whole = u64::from(!host.starts_with('*'));
+                let rank =
+                    (conditions.iter().sum::<u64>() << 32) + (is_whole << 31) + path.len() as u64;
+                let route = Route::new(Some(place.clone()), pattern, target.clone());
+                let mut route = route.taking(Takes::Prefix(path.to_owned()), Turn::Ranked, rank);
+                if !front.is_empty() && self.route.text_at("strip_path") != Some("false") {
+                    route.strip_prefix = front.to_owned();
                 }
                 route.limits = limits.to_vec();
                 draft.route(route);
@@ -248,23 +256,78 @@ impl<'k> Way<'k> {
         }
     }
 
-    fn target(&self) -> Target {
+    fn target(&self, root: &Node, draft: &mut Draft) -> Target {
         let Some(service) = self.service else {
             return Target::Unknown;
         };
-        if let Some(url) = service.text_at("url") {
-            let host = url.split_once("://").map(|(scheme, rest)| {
-                format!("{scheme}://{}", rest.split('/').next().unwrap_or_default())
-            });
-            return host.map_or(Target::Unknown, Target::Upstream);
-        }
-        let Some(host) = service.text_at("host") else {
-            return Target::Unknown;
+        let text = |key| service.text_at(key);
+        let url = text("url").and_then(|url| url.split_once("://"));
+        let address = url.map(|(_, rest)| rest.split('/').next().unwrap_or_default());
+        let (scheme, host, port) = match (url, address) {
+            (Some((scheme, _)), Some(address)) => match address.rsplit_once(':') {
+                Some((host, port)) if !address.ends_with(']') => (scheme, host, Some(port)),
+                _ => (scheme, address, None),
+            },
+            _ => match text("host") {
+                Some(host) => (text("protocol").unwrap_or("http"), host, text("port")),
+                None => return Target::Unknown,
+            },
         };
-        let scheme = service.text_at("protocol").unwrap_or("http");
-        let port = service
-            .text_at("port")
-            .unwrap_or(if scheme == "https" { "443" } else { "80" });
-        Target::Upstream(format!("{scheme}://{host}:{port}"))
+        let upstreams = root.items_at(&["upstreams"]).iter();
+        let mut named = upstreams.filter(|upstream| upstream.text_at("name") == Some(host));
+        if let Some(upstream) = named.next() {
+            return members(root, upstream, scheme, host, draft);
+        }
+        let port = port.map(|port| format!(":{port}"));
+        let default = if url.is_some() {
+            ""
+        } else if scheme == "https" {
+            ":443"
+        } else {
+            ":80"
+        };
+        Target::Upstream(format!(
+            "{scheme}://{host}{}",
+            port.as_deref().unwrap_or(default)
+        ))
     }
+}
+
+/// The targets of an upstream as servers, by their weights; one of weight 0 takes no requests.
+fn members(root: &Node, upstream: &Node, scheme: &str, name: &str, draft: &mut Draft) -> Target {
+    if draft
+        .upstreams
+        .iter()
+        .any(|(known, _)| known == &crate::draft::name(name, "upstream"))
+    {
+        return Target::Upstream(crate::draft::name(name, "upstream"));
+    }
+    let is_of = |target: &&Node| {
+        let named = target.get("upstream");
+        named.and_then(|named| named.text().or_else(|| named.text_at("name"))) == Some(name)
+    };
+    let apart = root.items_at(&["targets"]).iter().filter(is_of);
+    let mut servers = Vec::new();
+    for target in upstream.items_at(&["targets"]).iter().chain(apart) {
+        let weight = target
+            .text_at("weight")
+            .map_or(Some(100), |text| text.parse::<u64>().ok());
+        let address = target.text_at("target").unwrap_or_default();
+        let has_port = address
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let port = if has_port { "" } else { ":8000" };
+        match weight {
+            Some(weight) if weight > 0 => servers.push((
+                target.place(),
+                format!("{scheme}://{address}{port}"),
+                weight,
+            )),
+            _ => draft.note(format!(
+                "{}: target {address} has no weight: it takes no requests and is left out",
+                target.place()
+            )),
+        }
+    }
+    draft.upstream(name, servers)
 }

@@ -6,8 +6,8 @@ mod limits;
 use std::collections::BTreeSet;
 
 use crate::draft::{Draft, Outcome, clients, either};
-use crate::tree::{Node, Placed as _};
-use crate::words::{DAY, HOUR, MINUTE, SECOND};
+use crate::tree::{self, Node, Placed as _};
+use crate::words::{DAY, HOUR, MINUTE, SECOND, is_of_limiting};
 
 use entities::{Plugin, Scope, Way, identity, in_force, plugins, ways};
 use limits::{Callers, limits, scope};
@@ -20,6 +20,17 @@ const PERIODS: [(&str, u64); 6] = [
     ("day", DAY),
     ("month", 0),
     ("year", 0),
+];
+
+/// What the members of `config` say that are not read, where they say what holds without them.
+const OF_CONFIG: [(&str, &str); 7] = [
+    ("error_code", "429"),
+    ("limit_by", "consumer"),
+    ("error_message", "API rate limit exceeded"),
+    ("fault_tolerant", "true"),
+    ("hide_client_headers", "false"),
+    ("sync_rate", "-1"),
+    ("lock_dictionary_name", "kong_locks"),
 ];
 
 /// Plugins that tell who a caller is, beside `key-auth`.
@@ -66,6 +77,7 @@ fn read(root: &Node, draft: &mut Draft) {
         match node.text_at("name").unwrap_or_default() {
             "rate-limiting" if enabled => limiting.push(Plugin::new(scope, node)),
             "rate-limiting" => {
+                tree::is_said(node);
                 draft.nothing(&node.place(), "plugin rate-limiting", "it is not enabled")
             }
             "key-auth" if enabled => auth.push(Plugin::new(scope, node)),
@@ -74,7 +86,8 @@ fn read(root: &Node, draft: &mut Draft) {
                 has_hidden_auth |= matches!(scope, Scope::Several | Scope::Group);
                 others.push(Plugin::new(scope, node));
             }
-            other if other.contains("limiting") || other == "service-protection" => {
+            other if is_of_limiting(other) || other == "service-protection" => {
+                tree::is_said(node);
                 let why = "only the plugin `rate-limiting` is imported";
                 draft.not_imported(&node.place(), &format!("plugin {other}"), why);
             }
@@ -103,13 +116,23 @@ fn read(root: &Node, draft: &mut Draft) {
             Ok(Some(scope)) => limits(&scope, draft),
             Ok(None) => Vec::new(),
             Err(why) => {
-                let place = limiting[index].node.place();
-                draft.not_imported(&place, "plugin rate-limiting", &why);
+                let node = limiting[index].node;
+                tree::is_said(node);
+                draft.not_imported(&node.place(), "plugin rate-limiting", &why);
                 Vec::new()
             }
         };
     }
     consumers(&limiting, draft);
+    for plugin in &limiting {
+        if let Some(config) = plugin.node.get("config") {
+            // A note says what counts together, for all of them.
+            let of_store = |key: &str| key == "policy" || key.starts_with("redis");
+            let members = config.entries().iter().filter(|(key, _)| of_store(key));
+            members.for_each(|(_, member)| tree::is_said(member));
+            draft.unread_members(config, &OF_CONFIG);
+        }
+    }
     let is_apart = |plugin: &Plugin<'_>| matches!(plugin.scope, Scope::Group | Scope::Several);
     let mut apart = Vec::new();
     if limiting.iter().any(is_apart) {
@@ -131,8 +154,9 @@ fn read(root: &Node, draft: &mut Draft) {
         let limits = in_force(&limiting, way).map(|index| &limiting[index].limits);
         let limits = limits.into_iter().flatten();
         let limits: Vec<String> = limits.map(|(_, limit)| limit.clone()).collect();
-        way.routes(&limits, draft);
+        way.routes(root, &limits, draft);
     }
+    draft.unread(root);
 }
 
 /// A consumer's own plugin takes the place of all others: its caller has numbers of its own.
@@ -152,6 +176,7 @@ fn consumers(plugins: &[Plugin<'_>], draft: &mut Draft) {
         if !has_key {
             let why = "its key is not in the file (keyauth_credentials), so its consumer cannot be told from others";
             draft.not_imported(&place, &what, why);
+            tree::is_said(config);
             continue;
         }
         let mut numbers: Vec<(String, String)> = Vec::new();

@@ -1,5 +1,8 @@
 //! Directives of `nginx.conf`: words with a place, and the block that some of them open.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use crate::draft::Draft;
 use crate::{ImportError, Place};
 
@@ -10,6 +13,8 @@ pub(crate) struct Directive {
     pub(crate) name: String,
     pub(crate) args: Vec<String>,
     pub(crate) block: Vec<Directive>,
+    /// Whether the report says what became of it.
+    pub(crate) said: Rc<Cell<bool>>,
 }
 
 impl Directive {
@@ -36,6 +41,7 @@ impl Directive {
 impl Draft {
     /// Says of a directive that it is not imported.
     pub(crate) fn lost(&mut self, directive: &Directive, why: &str) {
+        directive.said.set(true);
         self.not_imported(&directive.place, &directive.words(), why);
     }
 }

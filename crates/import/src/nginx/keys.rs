@@ -66,7 +66,10 @@ pub(crate) fn tables(http: &[&Directive]) -> Vec<Table> {
 /// Why Tollgate has no such scope.
 pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
     if let Some(table) = tables.iter().find(|table| table.name == text) {
-        return exempting(table, tables);
+        return match or_address(table) {
+            Some(key) => Ok(key),
+            None => exempting(table, tables),
+        };
     }
     let mut key = Key {
         is_empty: text.is_empty(),
@@ -143,6 +146,21 @@ fn source(variable: &str) -> Option<String> {
     }
     let of = |prefix: &str, kind: &str| Some(format!("{kind}{}", named(prefix)?));
     of("cookie_", "cookie:").or_else(|| of("arg_", "query:"))
+}
+
+/// The idiom of a key or else the address: `map $http_x $key { "" $binary_remote_addr; default $http_x; }`.
+fn or_address(table: &Table) -> Option<Key> {
+    let source = source(table.from.strip_prefix('$')?)?;
+    let when_missing = match &table.entries[..] {
+        [(from, to)] if from.is_empty() && is_address(to) => "use:address",
+        [(from, to)] if from.is_empty() && to.is_empty() => "skip",
+        _ => return None,
+    };
+    (table.other == table.from).then(|| Key {
+        per: vec![source],
+        when_missing,
+        ..Key::default()
+    })
 }
 
 /// The idiom that leaves addresses out: a table gives an empty key to some of them, and all others their own.

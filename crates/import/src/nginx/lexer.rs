@@ -109,8 +109,9 @@ impl Lexer<'_> {
         }
     }
 
-    /// Passes over a block of another language up to the brace that closes it.
-    pub(super) fn skip_block(&mut self) -> Result<(), &'static str> {
+    /// Passes over a block of another language up to the brace that closes it, and returns its text.
+    pub(super) fn skip_block(&mut self) -> Result<&str, &'static str> {
+        let text = self.rest;
         let mut depth = 1_usize;
         while let Some(letter) = self.step() {
             match letter {
@@ -119,7 +120,7 @@ impl Lexer<'_> {
                 _ => {}
             }
             if depth == 0 {
-                return Ok(());
+                return Ok(&text[..text.len() - self.rest.len() - 1]);
             }
         }
         Err("the block of Lua is not closed")

@@ -2,8 +2,8 @@
 
 use super::directive::Directive;
 use crate::draft::{Counting, Draft, Limit, Target, clients, distinct, name};
-use crate::words::plain;
 
+use super::others::others;
 use super::{Amount, Applied, Kind, Walk, numbers};
 
 /// Whether each directive of this name, wherever it is, says 429.
@@ -17,6 +17,7 @@ fn all_429(block: &Directive, name: &str) -> bool {
 fn name_of(one: &Applied, shared: &[Shared], draft: &mut Draft) -> Option<String> {
     let shared = shared.iter().find(|other| other.of.shares_with(one))?;
     let name = shared.limit.as_ref()?;
+    one.used.said.set(true);
     if shared.of.used.place != one.used.place {
         let mut findings = draft.findings.iter();
         let first = findings.find(|finding| finding.limit.as_ref() == Some(name));
@@ -54,7 +55,7 @@ impl Walk {
             route.limits = distinct(route.limits);
             draft.route(route);
         }
-        self.unread(root, draft);
+        others(root, false, &mut self.zones, draft);
         for zone in self.zones.values().filter(|zone| !zone.is_used) {
             let why = "no `limit_req` or `limit_conn` uses this zone";
             draft.nothing(&zone.place, &zone.words, why);
@@ -118,6 +119,7 @@ impl Walk {
             None => used.zone.1.clone(),
         };
         let words = format!("{} (zone {}: {})", used.words, zone.place, zone.words);
+        used.said.set(true);
         draft.limit(&wanted, &used.place, &words, limit, differences)
     }
 
@@ -131,42 +133,6 @@ impl Walk {
             let everywhere = blocks.iter().any(|block| block.has(&name));
             everywhere && all_429(root, &name)
         })
-    }
-
-    /// Says of each use that nothing was said of that it is not imported: its block makes no route.
-    fn unread(&mut self, block: &Directive, draft: &mut Draft) {
-        for directive in &block.block {
-            self.unread(directive, draft);
-            let Some(kind) = Kind::named(&directive.name, "") else {
-                continue;
-            };
-            let words = directive.words();
-            let short = plain(&words, 200);
-            let is_said = draft.findings.iter().any(|finding| {
-                let rest = finding.what.strip_prefix(&short);
-                let rest = rest.filter(|rest| {
-                    rest.is_empty() || rest.starts_with(" (zone ") || rest.starts_with(" in ")
-                });
-                let is_cut = words.len() > 120 && finding.what.get(..100) == short.get(..100);
-                finding.place == directive.place && (rest.is_some() || is_cut)
-            });
-            if is_said {
-                continue;
-            }
-            for ((of, name), zone) in &mut self.zones {
-                let named = directive.args.iter().any(|arg| {
-                    arg == name || arg.strip_prefix("zone=").is_some_and(|zone| zone == name)
-                });
-                zone.is_used |= named && *of == kind;
-            }
-            let why = format!("`{}` around it makes no route here", block.words());
-            let why = if block.name.is_empty() || block.name == "http" {
-                "no server of these files makes a route with it".to_owned()
-            } else {
-                why
-            };
-            draft.lost(directive, &why);
-        }
     }
 
     fn close(&self, root: &Directive, draft: &mut Draft) {

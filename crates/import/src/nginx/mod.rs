@@ -10,9 +10,11 @@ mod routes;
 mod servers;
 mod tree;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::compare::Choice;
 use crate::draft::{Draft, Place, Route};
 use crate::words::number;
 use crate::{ImportError, Read, Source};
@@ -20,7 +22,7 @@ use directive::Directive;
 
 use keys::{Key, Table};
 use numbers::Rate;
-use others::{others, real_ip};
+use others::real_ip;
 use routes::Upstreams;
 
 /// The two ways in which NGINX limits.
@@ -67,6 +69,8 @@ struct Use {
     words: String,
     zone: ZoneName,
     amount: Amount,
+    /// Whether the report says what became of it.
+    said: Rc<Cell<bool>>,
 }
 
 /// What a use says beside its zone.
@@ -135,8 +139,11 @@ pub(crate) fn draft(
         planned: Vec::new(),
     };
     walk.zones(&http, draft);
-    others(&root, false, draft);
     real_ip(&http, draft);
+    draft.choice = Choice {
+        by_host: true,
+        decodes_slashes: true,
+    };
     let context = http.iter().fold(Context::default(), |context, block| {
         walk.context(block, &context, draft)
     });
@@ -243,6 +250,7 @@ impl Walk {
             words: directive.words(),
             zone,
             amount,
+            said: Rc::clone(&directive.said),
         })
     }
 }

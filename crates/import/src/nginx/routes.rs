@@ -1,6 +1,7 @@
 //! Servers and locations as routes, `upstream` blocks as upstreams.
 
 use super::directive::Directive;
+use crate::compare::{Takes, Turn};
 use crate::draft::{Draft, Target};
 
 /// The names of the upstreams that were made, by the names of the file.
@@ -13,7 +14,13 @@ pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
         let mut servers = Vec::new();
         for server in block.all("server") {
             let address = server.arg(0);
-            if server.args.iter().any(|arg| arg == "down") {
+            if let Some(state) = server
+                .args
+                .iter()
+                .find(|arg| matches!(arg.as_str(), "down" | "backup"))
+            {
+                let place = &server.place;
+                draft.note(format!("{place}: server {address} is `{state}`: it is left out, for all servers of an upstream here take requests"));
                 continue;
             }
             if let Some(most) = server.args.iter().find(|arg| arg.starts_with("max_conns=")) {
@@ -42,29 +49,33 @@ pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
 
 /// A location as the path of a route.
 pub(crate) enum Path {
-    /// The path, with `**` where what is below it belongs to it.
-    Of(String),
+    /// The path, with `**` where what is below it belongs to it, and how NGINX has it.
+    Of(String, Takes, Turn),
     /// Why it is none.
     Not(&'static str),
 }
 
 /// Reads `[= | ^~ | ~ | ~*] PATH`.
-pub(crate) fn path(location: &Directive, draft: &mut Draft) -> Path {
+pub(crate) fn path(location: &Directive) -> Path {
     let (kind, path) = match &location.args[..] {
         [path] if path.starts_with('@') => {
             return Path::Not("a named location is reached from others only");
         }
-        [path] => ("", path.as_str()),
+        [path] => match path.strip_prefix('=') {
+            Some(path) => ("=", path),
+            None => ("", path.as_str()),
+        },
         [kind, path] => (kind.as_str(), path.as_str()),
         _ => return Path::Not("its path is not understood"),
     };
     match kind {
-        "" | "^~" => prefix(path, location, draft),
-        "=" => literal(path),
+        "" => prefix(path, Turn::Ranked),
+        "^~" => prefix(path, Turn::Final),
+        "=" => literal(path, Turn::Final),
         "~" => {
             // Anchored literals are no more than prefixes and paths.
             let Some(text) = path.strip_prefix('^') else {
-                return Path::Not("a route has no regular expressions");
+                return Path::Not(EXPRESSION);
             };
             let (text, whole) = text
                 .strip_suffix('$')
@@ -75,40 +86,40 @@ pub(crate) fn path(location: &Directive, draft: &mut Draft) -> Path {
             let others = escaped.map(|(escape, _)| (escape, ""));
             let others = others.into_iter().fold(text.to_owned(), replaced);
             if others.contains(|c: char| !c.is_ascii_alphanumeric() && !"/-_~".contains(c)) {
-                return Path::Not("a route has no regular expressions");
+                return Path::Not(EXPRESSION);
             }
             if whole {
-                literal(&bare)
+                literal(&bare, Turn::Expression)
             } else {
-                prefix(&bare, location, draft)
+                prefix(&bare, Turn::Expression)
             }
         }
-        _ => Path::Not("a route has no regular expressions"),
+        _ => Path::Not(EXPRESSION),
     }
 }
 
-fn literal(path: &str) -> Path {
-    match path.starts_with('/') && !path.contains(['{', '}', '*']) {
-        true => Path::Of(path.to_owned()),
-        false => Path::Not("its path cannot be that of a route"),
+const EXPRESSION: &str = "a route has no regular expressions";
+
+fn is_path(path: &str) -> bool {
+    path.starts_with('/') && !path.contains(['{', '}', '*'])
+}
+
+fn literal(path: &str, turn: Turn) -> Path {
+    match is_path(path) {
+        true => Path::Of(path.to_owned(), Takes::Exact(path.to_owned()), turn),
+        false => Path::Not(NO_PATH),
     }
 }
 
-fn prefix(path: &str, location: &Directive, draft: &mut Draft) -> Path {
-    let Path::Of(path) = literal(path) else {
-        return literal(path);
-    };
-    match path.strip_suffix('/') {
-        Some(front) => Path::Of(format!("{front}/**")),
-        None => {
-            draft.note(format!(
-                "{}: `location {path}` also takes paths such as `{path}x`; `{path}/**` takes `{path}` and what is below it",
-                location.place
-            ));
-            Path::Of(format!("{path}/**"))
-        }
+fn prefix(path: &str, turn: Turn) -> Path {
+    let pattern = format!("{}/**", path.strip_suffix('/').unwrap_or(path));
+    match is_path(path) {
+        true => Path::Of(pattern, Takes::Prefix(path.to_owned()), turn),
+        false => Path::Not(NO_PATH),
     }
 }
+
+const NO_PATH: &str = "its path cannot be that of a route";
 
 /// What a block does with its requests, and the URI that its `proxy_pass` has.
 pub(crate) fn target<'d>(block: &'d Directive, upstreams: &Upstreams) -> (Target, &'d str) {

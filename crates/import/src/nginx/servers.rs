@@ -3,7 +3,8 @@
 use super::directive::Directive;
 use super::routes::{self, Path};
 use super::{Applied, Context, Kind, Use, Walk};
-use crate::draft::{Draft, Place, Route, distinct};
+use crate::compare::{Takes, Theirs, Turn};
+use crate::draft::{Draft, Place, Route, Target, distinct, either};
 
 impl Walk {
     pub(super) fn servers(&mut self, http: &[&Directive], context: &Context, draft: &mut Draft) {
@@ -52,7 +53,10 @@ impl Walk {
         let is_odd = |host: &&String| host.starts_with('~') || host.ends_with(".*");
         let (odd, plain): (Vec<&String>, Vec<&String>) = names.partition(is_odd);
         for host in &odd {
-            draft.note(format!("{place}: server_name {host}: a route has no such pattern; its requests are those of the default server here"));
+            let words = format!(
+                "server_name {host} ({place}) has no counterpart: its requests are those of the default server here"
+            );
+            draft.differ_on_host(Some(""), either(words));
         }
         let mut hosts: Vec<String> = Vec::new();
         for host in plain
@@ -81,6 +85,7 @@ impl Walk {
         if let Some(lost) = lost.filter(|_| !is_default) {
             let why = format!("{lost} ({place}) has no route here, so its requests do not meet it");
             for (used, _) in context.uses() {
+                used.said.set(true);
                 draft.not_imported(&used.place, &used.words, &why);
             }
         }
@@ -100,42 +105,81 @@ impl Walk {
         draft: &mut Draft,
     ) {
         let mut has_root = false;
-        for location in block.all("location") {
+        // What a server returns itself it returns before it looks for a location.
+        let is_closed = block.name == "server" && block.has("return");
+        for location in block.all("location").filter(|_| !is_closed) {
             let context = self.context(location, around, draft);
             self.locations(location, host, server, &context, draft);
-            match routes::path(location, draft) {
-                Path::Of(path) => {
+            rewritten(location, host, draft);
+            match routes::path(location) {
+                Path::Of(path, takes, turn) => {
                     has_root |= path == "/**";
-                    let pattern = format!("{host}{path}");
-                    self.plan(location, &pattern, &path, server, &context, draft);
+                    let mut route = Route::new(
+                        Some(location.place.clone()),
+                        format!("{host}{path}"),
+                        Target::Unknown,
+                    );
+                    // Of regular expressions the first one counts, of paths the longest.
+                    let rank = match (turn, &takes) {
+                        (Turn::Expression, _) => u64::MAX - self.planned.len() as u64,
+                        (_, Takes::Exact(_)) => u64::MAX,
+                        (_, Takes::Prefix(path) | Takes::Below(path)) => path.len() as u64,
+                    };
+                    route = route.taking(takes, turn, rank);
+                    self.plan(location, route, server, &context, draft);
                 }
                 Path::Not(why) => {
                     let words = location.words();
-                    if !Kind::ALL.iter().any(|kind| location.has(kind.name())) {
-                        let place = &location.place;
-                        draft.note(format!("{place}: {words}: {why}; its requests go to the other routes, with the limits of those"));
-                        continue;
+                    let place = &location.place;
+                    if !location.arg(0).starts_with('@') {
+                        let words = format!(
+                            "`{words}` ({place}) takes requests that go to other routes here: {why}"
+                        );
+                        draft.differ_on_host(Some(host), either(words));
                     }
                     let why = format!("{why}: its requests are limited by the other routes only");
-                    for (used, _) in context.uses() {
+                    for (used, _) in context
+                        .uses()
+                        .filter(|_| Kind::ALL.iter().any(|kind| location.has(kind.name())))
+                    {
+                        used.said.set(true);
                         let what = format!("{} in {words}", used.words);
                         draft.not_imported(&used.place, &what, &why);
                     }
                 }
             }
         }
+        if block.name != "server" {
+            return;
+        }
+        rewritten(block, host, draft);
         // What no location takes is the server's own.
         let is_limited = around.uses().next().is_some();
-        if block.name == "server" && !has_root && (is_limited || !block.has("location")) {
-            self.plan(block, &format!("{host}/**"), "/**", server, around, draft);
+        if !has_root && (is_limited || is_closed || !block.has("location")) {
+            let route = Route::new(
+                Some(block.place.clone()),
+                format!("{host}/**"),
+                Target::Unknown,
+            );
+            let route = route.taking(Takes::Prefix("/".to_owned()), Turn::Ranked, 0);
+            self.plan(block, route, server, around, draft);
+        } else if !has_root {
+            draft.theirs.push(Theirs {
+                host: host.to_owned(),
+                takes: Takes::Prefix("/".to_owned()),
+                methods: Vec::new(),
+                headers: Vec::new(),
+                turn: Turn::Ranked,
+                rank: 0,
+                limits: Vec::new(),
+            });
         }
     }
 
     fn plan(
         &mut self,
         block: &Directive,
-        pattern: &str,
-        path: &str,
+        mut route: Route,
         server: &str,
         context: &Context,
         draft: &mut Draft,
@@ -144,9 +188,26 @@ impl Walk {
             return draft.note("more than 4000 locations: the rest is left out");
         }
         let (target, uri) = routes::target(block, &self.upstreams);
-        let mut route = Route::new(Some(block.place.clone()), pattern, target);
+        route.target = target;
+        if block.has("internal") {
+            // NGINX answers so to a client that asks for it.
+            route.target = Target::Respond(404, String::new());
+            for (used, _) in context
+                .uses()
+                .filter(|_| Kind::ALL.iter().any(|kind| block.has(kind.name())))
+            {
+                used.said.set(true);
+                let why = "its location is `internal`: only requests that other locations send there meet it";
+                draft.not_imported(&used.place, &used.words, why);
+            }
+            return self.planned.push((route, Vec::new()));
+        }
         if !uri.is_empty() {
             // With a URI, `proxy_pass` puts it in the place of what the location matched.
+            let path = route
+                .pattern
+                .find('/')
+                .map_or("", |slash| &route.pattern[slash..]);
             let prefix = path.trim_end_matches("**").trim_end_matches('/');
             route.strip_prefix = prefix.to_owned();
             route.add_prefix = uri.trim_end_matches('/').to_owned();
@@ -159,6 +220,7 @@ impl Walk {
             );
             let is_within = |at: &Place| at.line > block.place.line && at.file == block.place.file;
             for (used, _) in context.uses().filter(|(used, _)| is_within(&used.place)) {
+                used.said.set(true);
                 draft.nothing(&used.place, &used.words, &why);
             }
         } else {
@@ -169,7 +231,10 @@ impl Walk {
                         shadow,
                         server,
                     }),
-                    Err(why) => draft.nothing(&used.place, &used.words, why),
+                    Err(why) => {
+                        used.said.set(true);
+                        draft.nothing(&used.place, &used.words, why);
+                    }
                 }
             }
         }
@@ -191,5 +256,20 @@ impl Walk {
             );
         }
         Ok(key.by_server.then(|| server.to_owned()))
+    }
+}
+
+/// Says what sends requests to other locations, or answers them, before a limit is asked.
+fn rewritten(block: &Directive, host: &str, draft: &mut Draft) {
+    for directive in &block.block {
+        let moves = |one: &Directive| matches!(one.name.as_str(), "rewrite" | "return");
+        let is_condition = directive.name == "if" && directive.block.iter().any(moves);
+        if directive.name == "rewrite" || is_condition {
+            let (words, place) = (directive.words(), &directive.place);
+            let words = format!(
+                "`{words}` ({place}) decides in NGINX which location and limits a request meets; here its path does"
+            );
+            draft.differ_on_host(Some(host), either(words));
+        }
     }
 }

@@ -22,6 +22,12 @@ pub(crate) fn read(
     read: Read<'_>,
     draft: &mut Draft,
 ) -> Result<Directive, ImportError> {
+    // The files of a dump are those of the machine that it was made on, and none of this one.
+    let dumps: Vec<Vec<Source>> = sources.iter().map(dumped).collect();
+    let held = dumps
+        .iter()
+        .map(|dump| move |pattern: &Path| found(dump, pattern));
+    let held: Vec<_> = held.collect();
     let mut reader = Reader {
         read,
         draft,
@@ -30,11 +36,73 @@ pub(crate) fn read(
         bytes: 0,
     };
     let mut root = Directive::default();
-    for source in sources {
-        let all = reader.file(source, source.folder(), 0)?;
-        root.block.extend(all);
+    for (index, source) in sources.iter().enumerate() {
+        let main = dumps[index].first();
+        reader.read = match main {
+            Some(_) => &held[index],
+            None => read,
+        };
+        let main = main.unwrap_or(source);
+        root.block.extend(reader.file(main, main.folder(), 0)?);
     }
     Ok(root)
+}
+
+/// The files within a dump of `nginx -T`, the main one first; none if it is no dump.
+fn dumped(source: &Source) -> Vec<Source> {
+    let mut files: Vec<Source> = Vec::new();
+    for line in source.text.lines() {
+        let name = line.strip_prefix("# configuration file ");
+        if let Some(name) = name.and_then(|name| name.strip_suffix(':')) {
+            files.push(Source {
+                name: name.to_owned(),
+                text: String::new(),
+            });
+        } else if let Some(file) = files.last_mut() {
+            file.text.push_str(line);
+            file.text.push('\n');
+        }
+    }
+    files
+}
+
+/// The files of a dump that an `include` names.
+fn found(dump: &[Source], pattern: &Path) -> Result<Vec<Source>, String> {
+    let pattern = pattern.to_string_lossy();
+    let named = dump
+        .iter()
+        .filter(|file| is_match(pattern.as_bytes(), file.name.as_bytes()));
+    let named: Vec<Source> = named.cloned().collect();
+    match named.is_empty() && !pattern.contains(['*', '?', '[']) {
+        true => Err("the dump does not hold it".to_owned()),
+        false => Ok(named),
+    }
+}
+
+/// Whether a name has the form of a pattern with `*` and `?`, which stand for no slash.
+fn is_match(pattern: &[u8], name: &[u8]) -> bool {
+    // Where the last `*` stands, and the name from where it takes one byte more.
+    let (mut at, mut of) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while of < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, of));
+                at += 1;
+            }
+            Some(byte) if *byte == name[of] || (*byte == b'?' && name[of] != b'/') => {
+                (at, of) = (at + 1, of + 1);
+            }
+            _ => match star {
+                Some((place, from)) if name[from] != b'/' => {
+                    star = Some((place, from + 1));
+                    (at, of) = (place + 1, from + 1);
+                }
+                _ => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
 struct Reader<'r> {
@@ -90,12 +158,13 @@ impl Reader<'_> {
                         place: source.place(line),
                         name,
                         args: words.map(|(word, _)| word).collect(),
-                        block: Vec::new(),
+                        ..Directive::default()
                     };
                     let opens = matches!(token, Token::Open);
                     if opens && directive.name.ends_with("_by_lua_block") {
-                        lexer.skip_block().map_err(|what| broken(line, what))?;
-                        blocks.add([directive]);
+                        let script = lexer.skip_block().map_err(|what| broken(line, what))?;
+                        let args = vec![script.to_owned()];
+                        blocks.add([Directive { args, ..directive }]);
                     } else if opens {
                         blocks.open(directive)?;
                     } else if directive.name == "include" {

@@ -1,7 +1,7 @@
 //! Middlewares as limits.
 
 use crate::draft::{Counting, Difference, Draft, Limit, clients, either, name, upstream};
-use crate::tree::{Node, Placed as _};
+use crate::tree::{Node, Placed as _, is_said};
 
 use super::numbers;
 
@@ -22,18 +22,21 @@ pub(super) fn make(
             what.extend(rate.text_at(key).map(|text| format!(" {key}={text}")));
         }
         let place = rate.place();
+        let redis = rate.get("redis");
         let (limit, differences) = match numbers::limit(rate) {
             Ok(Some(made)) => made,
             Ok(None) => {
+                is_said(rate);
                 draft.nothing(&place, &what, "`average` is 0, which is no limit");
                 return None;
             }
             Err(why) => {
+                is_said(rate);
                 draft.not_imported(&place, &what, &why);
                 return None;
             }
         };
-        if rate.get("redis").is_some() {
+        if redis.is_some() {
             draft.note(format!("{place}: it counts in Redis for all instances and routers; without a [store] each gateway counts for itself"));
         }
         return scoped(&wanted, rate, &what, limit, differences, "address", draft);
@@ -45,6 +48,7 @@ pub(super) fn make(
     let amount = amount.unwrap_or(0);
     let what = format!("inFlightReq {middleware} amount={amount}");
     if amount == 0 {
+        is_said(places);
         let why = "an amount above 0 was expected; 0 refuses every request";
         draft.not_imported(&places.place(), &what, why);
         return None;
@@ -99,6 +103,9 @@ fn scoped(
                 "IPv6 clients of one /{prefix} count together in Traefik; here each address for itself: [address] ipv6_prefix"
             )));
         }
+    }
+    for node in [Some(node), source, strategy].into_iter().flatten() {
+        draft.unread_members(node, &[("requestHost", "false")]);
     }
     if per == "host" {
         differences.push(either("a route's hosts count each for itself here; hosts that no route names share one bucket"));

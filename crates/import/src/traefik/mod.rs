@@ -5,9 +5,10 @@ mod numbers;
 mod routers;
 mod rule;
 
-use crate::draft::{Counting, Draft, Route, Target, clients};
+use crate::compare::Turn;
+use crate::draft::{Counting, Draft, Route, Target, clients, either};
 use crate::tree::{self, Node, Placed as _};
-use crate::{ImportError, Source, yaml};
+use crate::{ImportError, Source};
 
 use limits::make;
 use routers::{resource, router};
@@ -22,7 +23,7 @@ pub(crate) fn documents(sources: &[Source]) -> Result<Vec<Node>, ImportError> {
         if source.name.to_lowercase().ends_with(".toml") {
             documents.push(tree::toml(source)?);
         } else {
-            documents.extend(yaml::documents(std::slice::from_ref(source))?);
+            documents.extend(tree::documents(std::slice::from_ref(source))?);
         }
     }
     Ok(documents)
@@ -100,18 +101,17 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
     let mut routers: Vec<Router<'_>> = Vec::new();
     for document in documents {
         for (name, node) in document.entries_at(&["http", "middlewares"]) {
+            node.is_read.set(true);
             middlewares.push(Middleware::new(None, name.clone(), node));
         }
         for (name, node) in document.entries_at(&["http", "routers"]) {
+            node.is_read.set(true);
             routers.extend(router(name, node, document));
         }
-        let tcp = document.get("tcp");
-        if tcp.is_some_and(|tcp| has(tcp, "inFlightConn", 0)) {
-            draft.not_imported(&document.place(), "tcp inFlightConn", OF_TCP);
-        }
+        labels(document, draft);
         let items = document.items_at(&["items"]).iter();
         for item in items.chain(std::iter::once(document)) {
-            resource(item, &mut middlewares, &mut routers, draft);
+            resource(item, &mut middlewares, &mut routers);
         }
     }
     for router in &routers {
@@ -142,6 +142,7 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
             // A file of middlewares alone: the routers are elsewhere, in labels or in other files.
             make(name, node, None, draft);
         } else {
+            tree::is_said(node);
             draft.nothing(
                 &node.place(),
                 &format!("{kind} {name}"),
@@ -149,16 +150,22 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
             );
         }
     }
+    documents.iter().for_each(|document| draft.unread(document));
     if !draft.limits.is_empty() {
         draft.note("a change of its configuration refills the buckets of Traefik, and a restart does; here none");
     }
 }
 
-const OF_TCP: &str = "Tollgate limits HTTP requests";
-
-fn has(node: &Node, key: &str, depth: usize) -> bool {
-    let is_within = |(known, node): &(String, Node)| known == key || has(node, key, depth + 1);
-    depth < 8 && node.entries().iter().any(is_within)
+/// Says of the labels of a compose file that they are not read.
+fn labels(document: &Node, draft: &mut Draft) {
+    for (name, service) in document.entries_at(&["services"]) {
+        for labels in [service.get("labels"), service.at(&["deploy", "labels"])] {
+            let Some(labels) = labels else { continue };
+            let why = "labels of containers are not read: write them as a file of the dynamic configuration";
+            draft.not_imported(&labels.place(), &format!("labels of {name}"), why);
+            tree::is_said(labels);
+        }
+    }
 }
 
 /// The limits of a middleware on one router. In memory Traefik keeps buckets for each router.
@@ -208,20 +215,26 @@ fn add_routes(router: &Router<'_>, limits: &[String], draft: &mut Draft) {
         Ok(patterns) => patterns,
         Err(why) => {
             let what = format!("router {}: {}", router.name, router.rule);
-            if limits.is_empty() {
-                draft.note(format!("{place}: {what}: {why}; it is left out"));
-            } else {
+            if !limits.is_empty() {
                 let why = format!("{why}; its limits ({}) are on no route", limits.join(", "));
                 draft.not_imported(&place, &what, &why);
             }
+            let words = format!("{what} ({place}) takes requests that go to other routes here");
+            draft.differ_on_host(None, either(words));
             return;
         }
     };
     for pattern in patterns {
-        if pattern.is_prefix {
-            draft.note("paths: PathPrefix(`/api`) of Traefik also takes `/apix`; here `/api/**` takes `/api` and what is below it");
-        }
-        let mut route = Route::new(Some(place.clone()), pattern.text, router.target.clone());
+        // The longest rule is asked first, unless a priority is written.
+        let written = router
+            .node
+            .text_at("priority")
+            .and_then(|text| text.parse().ok());
+        let rank = written
+            .filter(|priority| *priority > 0)
+            .unwrap_or(router.rule.len() as u64);
+        let route = Route::new(Some(place.clone()), pattern.text, router.target.clone());
+        let mut route = route.taking(pattern.takes, Turn::Ranked, rank);
         route.headers = pattern.headers;
         route.limits = limits.to_vec();
         draft.route(route);

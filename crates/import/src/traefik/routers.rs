@@ -1,8 +1,8 @@
 //! Routers of files and routes of custom resources, with the middlewares they name.
 
-use super::{Middleware, Named, OF_TCP, Router};
-use crate::draft::{Draft, Target};
-use crate::tree::{Node, Placed as _};
+use super::{Middleware, Named, Router};
+use crate::draft::Target;
+use crate::tree::Node;
 
 /// A router of a file.
 pub(super) fn router<'t>(name: &str, node: &'t Node, document: &'t Node) -> Option<Router<'t>> {
@@ -38,7 +38,6 @@ pub(super) fn resource<'t>(
     item: &'t Node,
     middlewares: &mut Vec<Middleware<'t>>,
     routers: &mut Vec<Router<'t>>,
-    draft: &mut Draft,
 ) {
     let metadata = |key: &str| item.at(&["metadata", key]).and_then(Node::text);
     let name = metadata("name").unwrap_or("middleware").to_owned();
@@ -57,9 +56,6 @@ pub(super) fn resource<'t>(
                 };
                 routers.push(ingress_route(name, node, namespace));
             }
-        }
-        Some("MiddlewareTCP") if item.at(&["spec", "inFlightConn"]).is_some() => {
-            draft.not_imported(&item.place(), "inFlightConn", OF_TCP);
         }
         _ => {}
     }

@@ -1,13 +1,14 @@
 //! A router's rule as patterns of routes: `Host`, `Path`, `PathPrefix`, `Method` and `Headers` joined by `&&` and `||`.
 
+use crate::compare::Takes;
 use crate::draft::methods;
 
 /// One alternative of a rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Pattern {
     pub(super) text: String,
     pub(super) headers: Vec<(String, String)>,
-    pub(super) is_prefix: bool,
+    pub(super) takes: Takes,
 }
 
 /// The most alternatives.
@@ -117,6 +118,10 @@ impl Parts {
                     return;
                 }
                 let front = path.trim_end_matches('/');
+                let takes = match is_prefix {
+                    true => Takes::Prefix(path.clone()),
+                    false => Takes::Exact(path.clone()),
+                };
                 let (path, below) = if *is_prefix {
                     (front, "/**")
                 } else {
@@ -125,7 +130,7 @@ impl Parts {
                 all.push(Pattern {
                     text: format!("{methods}{host}{path}{below}"),
                     headers: self.headers.clone(),
-                    is_prefix: *is_prefix && !front.is_empty(),
+                    takes,
                 });
             }
         }
