@@ -119,9 +119,7 @@ fn import_of_nginx_is_equal_only_where_the_same_requests_meet_a_limit() {
     }
     for inside in [
         format!("location / {{ {A} }}"),
-        format!(
-            "limit_req zone=a burst=2 nodelay; location /v1/ {{ proxy_pass http://127.0.0.1:1; }} location ^~ /v2 {{ proxy_pass http://127.0.0.1:2; }}"
-        ),
+        "limit_req zone=a burst=2 nodelay; location /v1/ { proxy_pass http://127.0.0.1:1; } location ^~ /v2 { proxy_pass http://127.0.0.1:2; }".to_owned(),
     ] {
         let text = nginx(&inside).replace(
             " limit_req_zone $binary_remote_addr zone=b:1m rate=50r/s;\n",

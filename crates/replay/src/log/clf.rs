@@ -1,6 +1,7 @@
 //! Common and combined logs, with or without a virtual host in front and with any tail; Traefik's among them.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use memchr::{memchr, memchr2};
 
@@ -55,7 +56,9 @@ fn front(text: &[u8]) -> Option<[&[u8]; 3]> {
     let (second, rest) = token(rest)?;
     let rest = rest.trim_ascii_start();
     let Some(space) = memchr(b' ', rest) else {
-        return (!rest.is_empty()).then_some([&[][..], first, rest]);
+        // No user is called by an address, and no ident is a bar: such words are a prefix, and the client's line follows.
+        let is_user = std::str::from_utf8(rest).is_ok_and(|user| user.parse::<IpAddr>().is_err());
+        return (!rest.is_empty() && is_user && second != b"|").then_some([&[][..], first, rest]);
     };
     // In `client ident user` the second word is hardly ever anything but `-`.
     if second == b"-" {

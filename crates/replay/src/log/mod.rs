@@ -198,19 +198,13 @@ impl<'o> Parser<'o> {
             }
             return Parsed::Directive;
         }
-        let behind = |parser: &mut Self| parser.request(prefix::stripped(line)?);
-        match self.request(line).or_else(|| behind(self)) {
-            // A stamp before 1971 means a clock that was never set. Sums of moments after 2255 would overflow,
-            // and no limit can be written that pays a greater cost.
-            Some(record)
-                if (YEAR..MOMENT_MAX).contains(&record.at)
-                    && record.names_one_client()
-                    && record.greatest_cost() <= UNITS_MAX =>
-            {
-                Parsed::Request(record)
-            }
-            _ => Parsed::Unreadable,
+        let mut record = self.request(line).filter(is_sound);
+        if record.is_none()
+            && let Some(line) = prefix::stripped(line)
+        {
+            record = self.request(line).filter(is_sound);
         }
+        record.map_or(Parsed::Unreadable, Parsed::Request)
     }
 
     fn request<'a>(&mut self, line: &'a [u8]) -> Option<Record<'a>> {
@@ -246,6 +240,14 @@ impl<'o> Parser<'o> {
             }
         }
     }
+}
+
+/// Whether a line can be the request that it was read as. A stamp before 1971 means a clock that was never set. Sums of
+/// moments after 2255 would overflow, and no limit can be written that pays a greater cost.
+fn is_sound(record: &Record<'_>) -> bool {
+    (YEAR..MOMENT_MAX).contains(&record.at)
+        && record.names_one_client()
+        && record.greatest_cost() <= UNITS_MAX
 }
 
 /// Lines between two words of progress.

@@ -302,6 +302,22 @@ fn log_line_behind_a_collectors_prefix_is_read_as_without_it() {
         "2015-05-17T10:05:03.123456789Z stdout F ",
         "2015-05-17T10:05:03.123456789Z ",
     ] {
+        let format = Options {
+            pattern: Some(
+                Pattern::new(r#"$remote_addr [$time_local] "$request""#).expect("a format"),
+            ),
+            ..Options::default()
+        };
+        let short = "198.51.100.7 [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\"";
+        let mut clients = Vec::new();
+        read_text(
+            format!("{prefix}{short}").as_bytes(),
+            &format,
+            |record, _| {
+                clients.push(record.client.as_deref().map(<[u8]>::to_vec));
+            },
+        );
+        assert_eq!(clients, [Some(b"198.51.100.7".to_vec())], "{prefix}");
         for (line, name) in [(line, ""), (host.as_str(), "www.example.com"), (own, "")] {
             let text = format!("{prefix}{line}");
             let mut clients = Vec::new();
