@@ -190,13 +190,10 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
     }
 }
 
-impl<'k> Way<'k> {
-    /// What tells its requests from others and is not read.
-    pub(super) fn unread(&self) -> Option<&'static str> {
-        let keys = ["headers", "expression", "snis", "sources", "destinations"];
-        keys.into_iter().find(|key| self.route.get(key).is_some())
-    }
+/// What tells a route's requests from others and is not read.
+const UNREAD: [&str; 5] = ["headers", "expression", "snis", "sources", "destinations"];
 
+impl<'k> Way<'k> {
     pub(super) fn routes(&self, root: &Node, limits: &[String], draft: &mut Draft) {
         let texts = |key: &str| -> Vec<&'k str> {
             let items = self.route.items_at(&[key]).iter();
@@ -211,18 +208,19 @@ impl<'k> Way<'k> {
         let methods = methods(&texts("methods"));
         let target = self.target(root, draft);
         let place = self.route.place();
-        if let Some(key) = self.unread() {
-            if limits.is_empty() {
-                draft.note(format!(
-                    "{place}: its `{key}` is not read; the route is left out"
-                ));
-            } else {
+        if let Some(key) = UNREAD.into_iter().find(|key| self.route.get(key).is_some()) {
+            if !limits.is_empty() {
                 let what = format!("limits of route {}", name_of(self.route));
-                let limits = limits.join(", ");
-                let why = format!("its `{key}` is not read, so {limits} is on no route for it");
+                let why = format!(
+                    "its `{key}` is not read, so {} is on no route for it",
+                    limits.join(", ")
+                );
                 draft.not_imported(&place, &what, &why);
             }
-            return;
+            let words = format!(
+                "a route with `{key}` ({place}) takes requests that go to other routes here"
+            );
+            return draft.differ_on_host(None, either(words));
         }
         for host in or_one(texts("hosts"), "") {
             for path in or_one(texts("paths"), "/") {

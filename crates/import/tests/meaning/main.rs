@@ -38,9 +38,9 @@ fn config(made: &Imported) -> Config {
         .unwrap_or_else(|error| panic!("{error}\n{}", made.toml))
 }
 
-/// Bursts, pauses and steady traffic of a few clients, with stamps that are multiples of `step`; `pace` times as dense
+/// Bursts, pauses and steady traffic of a few clients, with stamps that are multiples of `step`; `density` times as dense
 /// as once every 50 ms.
-fn trace(seed: u64, step: u64, pace: u64) -> Vec<Request> {
+fn trace(seed: u64, step: u64, density: u64) -> Vec<Request> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut at = 1_436_000_000_000_000 / step * step;
     let mut requests = Vec::new();
@@ -51,7 +51,7 @@ fn trace(seed: u64, step: u64, pace: u64) -> Vec<Request> {
             8..50 => random.u64(0..200_000),
             _ => 0,
         };
-        at += pause / pace / step * step + if random.u8(0..4) == 0 { step } else { 0 };
+        at += pause / density / step * step + if random.u8(0..4) == 0 { step } else { 0 };
         let lasting = random.u64(0..400_000) / step * step;
         requests.push(Request {
             at,
@@ -122,7 +122,7 @@ fn equal_at(
     text: &str,
     peer: Peer,
     steps: &[u64],
-    pace: u64,
+    density: u64,
     model: &dyn Fn() -> Model,
 ) {
     let made = imported(name, text, peer);
@@ -146,7 +146,7 @@ fn equal_at(
     let mut all = 0;
     for step in steps {
         for seed in 0..4 {
-            let (differ, refused, _) = compared(&made, &trace(seed, *step, pace), model());
+            let (differ, refused, _) = compared(&made, &trace(seed, *step, density), model());
             assert_eq!(differ, 0, "seed {seed}, step {step}\n{}", made.toml);
             all += refused;
         }
