@@ -171,8 +171,7 @@ fn first_within_brackets(text: &[u8]) -> &[u8] {
     parts.find(|part| !part.is_empty()).unwrap_or_default()
 }
 
-/// The value of a query parameter, decoded. Some upstreams also split parameters at `;`, and some
-/// treat other names as this one. If that would change the value, it is ambiguous.
+/// The value of a query parameter, decoded.
 pub(crate) fn query<'r>(
     request: &Descriptor<'r>,
     name: &str,
@@ -182,58 +181,65 @@ pub(crate) fn query<'r>(
         .map_or(Ok(None), |query| parameter(query.as_bytes(), name))
 }
 
-/// The value of a parameter in the form of a query. ASP.NET also decodes `%uXXXX`, others do not: in
-/// a name or in the value it is ambiguous.
+/// The value of a parameter in the form of a query. It is ambiguous if a server that splits the text
+/// in another way, treats another name as this one, or decodes `%uXXXX` (ASP.NET) could find another
+/// value.
 pub(crate) fn parameter<'r>(
     query: &'r [u8],
     name: &str,
 ) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
-    let read = |text: &'r [u8]| {
-        let equals = memchr::memchr(b'=', text).unwrap_or(text.len());
-        let value = text.get(equals + 1..).unwrap_or_default();
-        (*percent_decoded(&text[..equals], true) == *name.as_bytes())
-            .then(|| percent_decoded(value, true))
-    };
-    if memchr::memchr(b';', query).is_some() {
-        let odd = query
-            .split(|byte| *byte == b'&')
-            .filter(|parameter| parameter.contains(&b';'));
-        if odd
-            .flat_map(|parameter| parameter.split(|byte| *byte == b';'))
-            .any(|part| read(part).is_some())
-        {
+    let mut found: Option<Cow<'r, [u8]>> = None;
+    for part in parts(query) {
+        let equals = memchr::memchr(b'=', part.text).unwrap_or(part.text.len());
+        let (given, value) = part.text.split_at(equals);
+        if has_wide_escape(given) {
             return Err(Ambiguous::Unclear);
         }
+        let given = percent_decoded(given, true);
+        if resembles(&given, name.as_bytes()) {
+            return Err(Ambiguous::Twice);
+        }
+        if *given != *name.as_bytes() {
+            continue;
+        }
+        if !part.is_certain || has_wide_escape(value) {
+            return Err(Ambiguous::Unclear);
+        }
+        let value = percent_decoded(value.get(1..).unwrap_or_default(), true);
+        match &found {
+            Some(first) if *first != value => return Err(Ambiguous::Twice),
+            Some(_) => {}
+            None => found = Some(value),
+        }
     }
-    let parameters = || query.split(|byte| *byte == b'&');
-    let named = |text: &[u8]| {
-        resembles(
-            &percent_decoded(
-                &text[..memchr::memchr(b'=', text).unwrap_or(text.len())],
-                true,
-            ),
-            name.as_bytes(),
-        )
-    };
-    if parameters().any(named) {
-        return Err(Ambiguous::Twice);
-    }
-    let is_odd = |text: &'r [u8]| {
-        let equals = memchr::memchr(b'=', text).unwrap_or(text.len());
-        has_wide_escape(&text[..equals]) || has_wide_escape(text) && read(text).is_some()
-    };
-    if query.contains(&b'%') && parameters().any(is_odd) {
-        return Err(Ambiguous::Unclear);
-    }
-    only(parameters().filter_map(read))
+    Ok(found.filter(|value| !value.is_empty()))
+}
+
+/// A text that some server takes for a parameter.
+struct Part<'r> {
+    text: &'r [u8],
+    /// Whether every server does.
+    is_certain: bool,
+}
+
+/// The parameters of `query` by all ways to split it: every server splits at `&`, some also at `;`.
+fn parts(query: &[u8]) -> impl Iterator<Item = Part<'_>> {
+    query.split(|byte| *byte == b'&').flat_map(|whole| {
+        let is_certain = memchr::memchr(b';', whole).is_none();
+        let smaller = whole.split(|byte| *byte == b';');
+        std::iter::once(whole)
+            .chain(smaller.filter(move |_| !is_certain))
+            .map(move |text| Part { text, is_certain })
+    })
 }
 
 /// Whether `text` has an escape of ASP.NET, `%uXXXX`.
 fn has_wide_escape(text: &[u8]) -> bool {
-    text.windows(6).any(|six| {
-        six[0] == b'%'
-            && six[1].eq_ignore_ascii_case(&b'u')
-            && six[2..].iter().all(u8::is_ascii_hexdigit)
+    memchr::memchr_iter(b'%', text).any(|at| {
+        let escape = text.get(at + 1..at + 6);
+        escape.is_some_and(|five| {
+            five[0].eq_ignore_ascii_case(&b'u') && five[1..].iter().all(u8::is_ascii_hexdigit)
+        })
     })
 }
 

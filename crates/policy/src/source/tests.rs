@@ -128,6 +128,43 @@ fn query_key_that_php_takes_for_another_is_ambiguous() {
 }
 
 #[test]
+fn query_key_behind_a_semicolon_is_ambiguous_however_it_is_spelt() {
+    for other in [
+        "key",
+        " key",
+        "+key",
+        "%20key",
+        "key%00",
+        "key[]",
+        "KEY",
+        "k%65y",
+        "[key]",
+        "key]",
+        "?key",
+        "%u006bey",
+        "%C2%A0key",
+    ] {
+        for split in [
+            "x;{}=y",
+            "x=1;{}=y",
+            "{}=y;x",
+            "{}=y;x=1",
+            "x;{}",
+            ";{}=y",
+            "a&x;b;{}=y&c",
+        ] {
+            for before in ["", "key=x&", "key=y&"] {
+                let query = format!("{before}{}", split.replace("{}", other));
+                let read = parameter(query.as_bytes(), "key");
+                assert_eq!(text(read), "(ambiguous)", "{query}");
+            }
+        }
+    }
+    let read = parameter(b"a;b=1;c&key=x&keys;d", "key");
+    assert_eq!(text(read), "x");
+}
+
+#[test]
 fn query_key_that_express_rack_or_url_search_params_take_for_another_is_ambiguous() {
     for other in [
         "[key]",
