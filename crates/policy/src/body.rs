@@ -10,6 +10,7 @@ mod facts;
 mod form;
 mod graphql;
 mod kind;
+mod opening;
 mod operation_flaw;
 mod wanted;
 
@@ -22,7 +23,8 @@ use smallvec::SmallVec;
 use super::json::Reader;
 use super::source;
 use facts::ReadState;
-use kind::{Kind, is_encoded_otherwise, kind};
+use kind::{Kind, kind};
+use opening::{Opened, Opening};
 use wanted::RPC;
 
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
@@ -110,8 +112,9 @@ pub struct BodyReading {
 
 #[derive(Debug)]
 enum Json {
-    /// Only blanks have come. Boxed: the reader is large, and the state is moved several times.
-    Nothing(Box<Reader>),
+    /// What has come does not say whether it is JSON. Boxed: the reader is large, and the state is
+    /// moved several times.
+    Undecided(Opening, Box<Reader>),
     Reading(Box<Reader>),
     /// The body is no JSON.
     Other,
@@ -160,7 +163,7 @@ impl BodyReading {
             json: if asked.json == 0 {
                 Json::Other
             } else {
-                Json::Nothing(reader())
+                Json::Undecided(Opening::default(), reader())
             },
             // Some servers take a body without a type for a form.
             form: ((kind == Kind::Form || !headers.contains_key(CONTENT_TYPE)) && asked.forms != 0)
@@ -177,24 +180,26 @@ impl BodyReading {
         if let Some(form) = &mut self.form {
             form.extend_from_slice(piece);
         }
-        if let Json::Nothing(_) = &self.json {
-            let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
-            match piece.iter().find(|byte| !is_blank(byte)) {
+        let mut rest = piece;
+        if let Json::Undecided(opening, _) = &mut self.json {
+            match opening.feed(piece) {
                 None => return Ok(()),
                 // A server may take the body for JSON whatever its type is.
-                Some(b'{' | b'[') => {
-                    if let Json::Nothing(reader) = std::mem::replace(&mut self.json, Json::Other) {
+                Some(Opened::Json(at)) => {
+                    rest = &piece[at..];
+                    if let Json::Undecided(_, reader) =
+                        std::mem::replace(&mut self.json, Json::Other)
+                    {
                         self.json = Json::Reading(reader);
                     }
                 }
-                Some(_) if self.must_be_json() => return Err(BodyFlaw::Malformed),
-                // Some servers detect other encodings of JSON.
-                Some(_) if is_encoded_otherwise(piece) => return Err(BodyFlaw::Charset),
-                Some(_) => self.json = Json::Other,
+                Some(Opened::Refused(flaw)) => return Err(flaw),
+                Some(Opened::Other) if self.must_be_json() => return Err(BodyFlaw::Malformed),
+                Some(Opened::Other) => self.json = Json::Other,
             }
         }
         if let Json::Reading(reader) = &mut self.json {
-            reader.feed(piece);
+            reader.feed(rest);
         }
         Ok(())
     }
@@ -206,14 +211,14 @@ impl BodyReading {
     }
 
     /// Whether it may be a batch of calls, whose number decides the charges: it has begun as one, or
-    /// only blanks have come.
+    /// may still do.
     pub fn may_be_batch(&self) -> bool {
         self.is_undecided() || matches!(&self.json, Json::Reading(reader) if reader.is_batch())
     }
 
-    /// Whether JSON is asked for and only blanks have come.
+    /// Whether JSON is asked for, and what has come does not say whether the body is JSON.
     pub const fn is_undecided(&self) -> bool {
-        matches!(self.json, Json::Nothing(_))
+        matches!(self.json, Json::Undecided(..))
     }
 
     /// What the whole body says.
@@ -224,10 +229,10 @@ impl BodyReading {
         let must_be_json = self.must_be_json();
         let members = match self.json {
             Json::Reading(reader) => Some(reader.finish()?),
-            Json::Nothing(_) if must_be_json && self.length > 0 => {
+            Json::Undecided(..) if must_be_json && self.length > 0 => {
                 return Err(BodyFlaw::Malformed);
             }
-            Json::Nothing(_) | Json::Other => None,
+            Json::Undecided(..) | Json::Other => None,
         };
         let mut facts = BodyFacts {
             wanted: self.wanted,

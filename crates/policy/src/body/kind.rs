@@ -1,4 +1,4 @@
-//! The kind of a body, by its Content-Type and by its first bytes.
+//! The kind of a body, by its Content-Type.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -13,19 +13,6 @@ pub(super) enum Kind {
     Json,
     Form,
     Other,
-}
-
-/// Whether JSON may begin so in UTF-16 or UTF-32, or with a byte order mark.
-pub(super) fn is_encoded_otherwise(piece: &[u8]) -> bool {
-    let begins = |byte: u8| matches!(byte, b'{' | b'[' | b' ' | b'\t' | b'\n' | b'\r');
-    match piece {
-        [0xEF, 0xBB, ..] | [0xFE, 0xFF, ..] | [0xFF, 0xFE, ..] | [0, 0, 0xFE, 0xFF, ..] => true,
-        [0, 0, 0, byte @ (b'{' | b'['), ..] | [0, byte, ..] if begins(*byte) => true,
-        [0, 0, 0, byte, 0, 0, 0, ..] => begins(*byte),
-        // Too little to tell.
-        [0 | 0xEF | 0xFE | 0xFF] | [0, 0] | [0, 0, _] => true,
-        _ => false,
-    }
 }
 
 /// The kind of a body with these headers.

@@ -103,7 +103,11 @@ fn body_in_another_charset_or_compressed_is_refused() {
         let said = says(&["json:a"], "text/plain", text);
         assert_eq!(said, Err(BodyFlaw::Charset), "{text:?}");
     }
-    for picture in [&b"\xff\xd8\xff\xe0\0"[..], b"\0\0\0\x20ftyp"] {
+    for picture in [
+        &b"\xff\xd8\xff\xe0\0"[..],
+        b"\0\0\0\x20ftyp",
+        b"\x89PNG\r\n\x1a\n",
+    ] {
         let said = says(&["json:a"], "image/jpeg", picture);
         assert_eq!(said, Ok(vec![None]), "{picture:?}");
     }
@@ -123,6 +127,126 @@ fn body_in_another_charset_or_compressed_is_refused() {
     headers.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.append(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     assert_eq!(kind(&headers), Err(BodyFlaw::Ambiguous));
+}
+
+/// `text` in UTF-16 and UTF-32, with the lower byte first or last.
+fn encodings(text: &str) -> Vec<Vec<u8>> {
+    let units = |text: &str| text.encode_utf16().collect::<Vec<_>>();
+    let characters = |text: &str| text.chars().map(u32::from).collect::<Vec<_>>();
+    vec![
+        text.as_bytes().to_vec(),
+        units(text)
+            .iter()
+            .flat_map(|unit| unit.to_le_bytes())
+            .collect(),
+        units(text)
+            .iter()
+            .flat_map(|unit| unit.to_be_bytes())
+            .collect(),
+        characters(text)
+            .iter()
+            .flat_map(|unit| unit.to_le_bytes())
+            .collect(),
+        characters(text)
+            .iter()
+            .flat_map(|unit| unit.to_be_bytes())
+            .collect(),
+    ]
+}
+
+#[test]
+fn body_json_behind_what_some_servers_skip_is_refused_however_it_is_cut() {
+    let read = |body: &[u8], piece: usize| {
+        let mut wanted = Wanted::default();
+        let source = Source::parse("json:model").expect("a source");
+        let asked = wanted.ask(&source).expect("room");
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        let settings = BodySettings::default();
+        let mut reading = BodyReading::new(&Arc::new(wanted), asked, settings, &headers)?
+            .expect("not compressed");
+        for piece in body.chunks(piece) {
+            reading.feed(piece)?;
+        }
+        Ok(reading.finish()?.value(&source).is_some())
+    };
+    let openings = [
+        "",
+        " ",
+        "\r\n\t ",
+        "\u{b}",
+        "\u{c}",
+        "\u{1}",
+        "\u{7f}",
+        "\u{a0}",
+        "\u{85}",
+        "\u{200b}",
+        "\u{3000}",
+        "\u{2028}",
+        "\u{feff}",
+        " \u{feff} ",
+        "/**/",
+        "/* * { **/ ",
+        "//x\n",
+        "// {\r",
+        "#\n",
+        "# [ ]\r\n",
+        "//\u{2028}",
+        "/*\n*/ // \n #\n",
+        ")]}'\n",
+        "/* \u{e9} */",
+    ];
+    for opening in openings {
+        for (form, body) in encodings(&format!("{opening}{{\"model\":\"dear\"}}"))
+            .iter()
+            .enumerate()
+        {
+            // (No server that detects these skips blanks beyond Latin-1 in them.)
+            let is_beyond = |character: char| character > '\u{ff}' && character != '\u{feff}';
+            if form > 0 && opening.contains(is_beyond) {
+                continue;
+            }
+            let whole = read(body, body.len());
+            let plain = form == 0 && opening.trim_matches([' ', '\t', '\r', '\n']).is_empty();
+            match whole {
+                Ok(true) if plain => {}
+                Err(BodyFlaw::Charset | BodyFlaw::Malformed) if !plain => {}
+                _ => panic!("{opening:?} in form {form}: {whole:?}"),
+            }
+            for piece in 1..body.len() {
+                assert_eq!(
+                    read(body, piece),
+                    whole,
+                    "{opening:?} in form {form} by {piece}"
+                );
+            }
+        }
+    }
+    for text in [
+        "",
+        "hello {",
+        "/",
+        "/ {",
+        "/a {",
+        "// {",
+        "/* {",
+        "# { [",
+        "\u{e9}{",
+        "\u{fffd}[",
+        "-[1]",
+        "\"{\"",
+    ] {
+        for piece in 1..=text.len().max(1) {
+            assert_eq!(
+                read(text.as_bytes(), piece),
+                Ok(false),
+                "{text:?} by {piece}"
+            );
+        }
+    }
+    assert_eq!(read(b"/* \xe3*/{}", 1), Err(BodyFlaw::Malformed));
+    assert_eq!(read(b"\xa0{}", 1), Err(BodyFlaw::Malformed));
+    assert_eq!(read(b"\xff\xfe(\x20{\0}\0", 3), Err(BodyFlaw::Charset));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// Whether some servers take `character` for white space: Unicode's, and characters that have been,
 /// or that JavaScript or .NET trim.
-fn is_odd(character: char) -> bool {
+pub(crate) fn is_odd(character: char) -> bool {
     let also = matches!(character, '\u{180e}' | '\u{200b}' | '\u{feff}');
     also || !character.is_ascii() && character.is_whitespace()
 }
