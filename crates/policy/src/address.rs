@@ -6,14 +6,15 @@
 //! hop that is not trusted is the client. An entry that is not an address (`unknown`, `_hidden`,
 //! garbage) ends the search at the last trusted hop, so that a client cannot choose its address. If
 //! the file gives the number of proxies instead, the entry that the outermost proxy wrote is the
-//! client. IPv4 addresses mapped into IPv6 are converted to IPv4 first.
+//! client. A header that has the client alone (`CF-Connecting-IP`) is that of the nearest hop: its one
+//! entry is the client. IPv4 addresses mapped into IPv6 are converted to IPv4 first.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::HeaderMap;
 use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName};
 
-use super::forwarded::{X_FORWARDED_FOR, forwarded_hops, listed_hops};
+use super::forwarded::{X_FORWARDED_FOR, forwarded_hops, listed_hops, only_hop};
 use super::path::Malformed;
 
 pub use super::forwarded::{parse_forwarded, parse_hop};
@@ -49,6 +50,36 @@ pub enum ForwardingHeader {
     XForwardedFor,
     /// `Forwarded` (RFC 7239) only.
     Forwarded,
+    /// `X-Real-IP` only.
+    XRealIp,
+    /// `CF-Connecting-IP` only.
+    CfConnectingIp,
+    /// `True-Client-IP` only.
+    TrueClientIp,
+    /// `Fly-Client-IP` only.
+    FlyClientIp,
+}
+
+impl ForwardingHeader {
+    /// The name of a header that has the client alone.
+    pub fn of_client(self) -> Option<HeaderName> {
+        Some(HeaderName::from_static(match self {
+            Self::Either | Self::XForwardedFor | Self::Forwarded => return None,
+            Self::XRealIp => "x-real-ip",
+            Self::CfConnectingIp => "cf-connecting-ip",
+            Self::TrueClientIp => "true-client-ip",
+            Self::FlyClientIp => "fly-client-ip",
+        }))
+    }
+
+    /// The headers that it believes.
+    pub fn names(self) -> impl Iterator<Item = HeaderName> {
+        let listed = matches!(self, Self::Either | Self::XForwardedFor);
+        let forwarded = matches!(self, Self::Either | Self::Forwarded);
+        let listed = listed.then(|| HeaderName::from_static(X_FORWARDED_FOR));
+        let lists = listed.into_iter().chain(forwarded.then_some(FORWARDED));
+        lists.chain(self.of_client())
+    }
 }
 
 impl AddressPolicy {
@@ -65,7 +96,8 @@ impl AddressPolicy {
     /// address.
     ///
     /// # Errors
-    /// If both forwarding headers are trusted and name different clients.
+    /// If both forwarding headers are trusted and name different clients, or one that has the client
+    /// alone names several.
     pub fn client(
         &self,
         peer: Option<IpAddr>,
@@ -88,6 +120,10 @@ impl AddressPolicy {
         peer: Option<IpAddr>,
         headers: &HeaderMap,
     ) -> Result<Option<IpAddr>, Malformed> {
+        if let Some(name) = self.header.of_client() {
+            let client = only_hop(headers, &name)?;
+            return Ok(client.map(fold).or(peer));
+        }
         Ok(match self.present(headers) {
             (false, false) => peer,
             (true, false) => self.walk(peer, listed_hops(headers)),
@@ -104,7 +140,7 @@ impl AddressPolicy {
 
     /// Whether a forwarding header is present that names the client.
     pub fn is_told(&self, headers: &HeaderMap) -> bool {
-        self.present(headers) != (false, false)
+        self.header.names().any(|name| headers.contains_key(name))
     }
 
     /// Whether X-Forwarded-For and Forwarded are present, each only if it counts.
@@ -142,23 +178,42 @@ impl AddressPolicy {
     /// The bytes that distinguish this client: a whole IPv4 address, or the prefix of an IPv6
     /// address.
     pub fn key(&self, client: IpAddr) -> AddressKey {
-        match fold(client) {
+        match network(client, self.ipv6_prefix) {
             IpAddr::V4(address) => AddressKey::V4(address.octets()),
-            IpAddr::V6(address) => AddressKey::V6(masked(address, self.ipv6_prefix).octets()),
+            IpAddr::V6(address) => AddressKey::V6(address.octets()),
         }
     }
 
     /// The same in readable form: `192.0.2.7`, `2001:db8:1:2::/64`.
     pub fn words(&self, client: IpAddr) -> String {
-        match fold(client) {
+        match network(client, self.ipv6_prefix) {
             IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!(
-                "{}/{}",
-                masked(address, self.ipv6_prefix),
-                self.ipv6_prefix.min(128)
-            ),
+            IpAddr::V6(address) => format!("{address}/{}", self.ipv6_prefix.min(128)),
         }
     }
+}
+
+/// What distinguishes a client: its IPv4 address, also where a network has put it into an IPv6
+/// address, or the first address with the same `prefix` bits.
+pub fn network(client: IpAddr, prefix: u8) -> IpAddr {
+    match fold(client) {
+        IpAddr::V6(address) => match within(address) {
+            Some(address) => IpAddr::V4(address),
+            None => IpAddr::V6(masked(address, prefix)),
+        },
+        address => address,
+    }
+}
+
+/// The IPv4 address within an address that translates it (NAT64, RFC 6052) or is compatible with it
+/// (RFC 4291). Trust is never decided by it.
+fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [prefix @ .., high, low] = address.segments();
+    let is_translated = prefix == [0x64, 0xff9b, 0, 0, 0, 0];
+    // `::` and `::1` are addresses of IPv6.
+    let is_compatible = prefix == [0; 6] && high != 0;
+    let bits = u32::from(high) << 16 | u32::from(low);
+    (is_translated || is_compatible).then(|| Ipv4Addr::from_bits(bits))
 }
 
 /// The bytes of an address that distinguish clients.

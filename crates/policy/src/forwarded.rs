@@ -3,8 +3,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::HeaderMap;
 use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName};
+
+use super::path::Malformed;
 
 /// The entries of X-Forwarded-For over all its lines, nearest (rightmost) first; `None` for an
 /// entry that is not an address. Empty elements are skipped (RFC 9110 section 5.6.1).
@@ -20,6 +22,24 @@ pub(super) fn listed_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<Ip
                 .filter(|entry| !entry.is_empty())
                 .map(parse_hop)
         })
+}
+
+/// The address of a header that has one alone; `None`: it is absent or no address.
+///
+/// # Errors
+/// If its lines differ: a proxy has passed on a line from outside beside its own.
+pub(super) fn only_hop(
+    headers: &HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<IpAddr>, Malformed> {
+    let mut lines = headers.get_all(name).iter();
+    let Some(first) = lines.next() else {
+        return Ok(None);
+    };
+    if lines.any(|other| other != first) {
+        return Err(Malformed::Client);
+    }
+    Ok(parse_hop(first.as_bytes()))
 }
 
 /// The same for `Forwarded`. Elements are separated outside quotes, so a line is parsed from its

@@ -60,8 +60,8 @@ pub enum Malformed {
     /// The method is not in capitals.
     #[error("the method is not in capitals, and some upstreams ignore that")]
     Method,
-    /// `X-Forwarded-For` and `Forwarded` name different clients.
-    #[error("`X-Forwarded-For` and `Forwarded` name different clients, and only one can be right")]
+    /// Forwarding headers name different clients.
+    #[error("the forwarding headers name different clients, and only one can be right")]
     Client,
 }
 

@@ -86,8 +86,7 @@ impl<'p> Subject<'p> {
             wanted.extend(route.pattern.headers.iter().map(|(name, _)| name.clone()));
         }
         if self.policy.address.trusts(None) || !self.policy.address.trusted_proxies.is_empty() {
-            wanted.insert(HeaderName::from_static("x-forwarded-for"));
-            wanted.insert(HeaderName::from_static("forwarded"));
+            wanted.extend(self.policy.address.header.names());
         }
         wanted
     }

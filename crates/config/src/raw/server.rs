@@ -345,7 +345,7 @@ words! {
 settings! {
     /// How the address of a client is found: the one place that says which proxies are trusted.
     for AddressPolicy as Address {
-        /// Networks of your own proxies. `X-Forwarded-For` and `Forwarded` are believed only from these.
+        /// Networks of your own proxies. Forwarding headers are believed only from these.
         trusted_proxies: ProxyNetworks = [] => ["10.0.0.0/8", "2001:db8::/32"],
         /// Number of your own proxies that every request comes through, where their addresses are not known: the address that the
         /// outermost of them wrote is the client's. Only where no client can reach the gateway past them: one that does chooses its
@@ -353,9 +353,11 @@ settings! {
         trusted_hops: Option<u8> [1..=32] => 1,
         /// Whether forwarding headers are believed on Unix sockets, which only local processes can connect to.
         trust_unix: bool = false => true,
-        /// Which forwarding header is believed.
+        /// Which forwarding header is believed. One that has the client alone, as content delivery networks send it, is believed
+        /// from `trusted_proxies` only, and names the client whatever other proxies the request came through.
         header: ForwardingHeader = "either" => "x-forwarded-for",
-        /// Number of leading bits that tell IPv6 clients apart, 16 to 128: one customer usually has a whole /64.
+        /// Number of leading bits that tell IPv6 clients apart, 16 to 128: one customer usually has a whole /64. An IPv6 address that
+        /// has an IPv4 address in it (`::ffff:0:0/96`, `64:ff9b::/96` of NAT64, `::/96`) counts as that.
         ipv6_prefix: u8 [16..=128] = 64 => 56,
         /// Networks whose clients are never limited.
         exempt: Networks = [] => ["192.0.2.0/24"],
@@ -379,6 +381,14 @@ words! {
         XForwardedFor = "x-forwarded-for",
         /// Forwarded (RFC 7239) only.
         Forwarded = "forwarded",
+        /// X-Real-IP only.
+        XRealIp = "x-real-ip",
+        /// CF-Connecting-IP only.
+        CfConnectingIp = "cf-connecting-ip",
+        /// True-Client-IP only.
+        TrueClientIp = "true-client-ip",
+        /// Fly-Client-IP only.
+        FlyClientIp = "fly-client-ip",
     }
 }
 

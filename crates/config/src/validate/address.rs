@@ -57,12 +57,21 @@ fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
 }
 
 /// Proxies are trusted by their addresses or by their number.
-pub(crate) fn check_address(_: &AddressPolicy, table: &Table<'_>, context: &mut Context<'_>) {
+pub(crate) fn check_address(address: &AddressPolicy, table: &Table<'_>, context: &mut Context<'_>) {
     let places = (table.place("trusted_hops"), table.place("trusted_proxies"));
     if let (Some(hops), Some(proxies)) = places {
         let title = "proxies are trusted by their addresses or by their number";
         context.either(title, hops, proxies).help(
             "addresses are safer: a client that reaches the gateway past the proxies is then not believed",
         );
+    }
+    let places = (table.place("trusted_hops"), table.place("header"));
+    if let (Some(hops), Some(header)) = places
+        && address.header.of_client().is_some()
+    {
+        let title = "a header that has the client alone is believed by the address of the proxy";
+        context
+            .either(title, hops, header)
+            .help("write `trusted_proxies` in place of `trusted_hops`");
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::{Settings, Shared};
+use tollgate_policy::address::network;
 
 /// Open connections, counted over all workers.
 #[derive(Debug, Default)]
@@ -109,20 +110,6 @@ impl Drop for Place {
                     open.remove();
                 }
             }
-        }
-    }
-}
-
-/// The network that counts as one client: an IPv4 address, or an IPv6 network, because each holder
-/// of one has more addresses than there are slots.
-fn network(address: IpAddr, prefix: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(six) => {
-            let mask = u128::MAX
-                .checked_shl(128 - u32::from(prefix.min(128)))
-                .unwrap_or(0);
-            IpAddr::V6((u128::from(six) & mask).into())
         }
     }
 }

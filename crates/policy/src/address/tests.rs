@@ -165,6 +165,93 @@ fn ipv6_callers_share_their_prefix() {
 }
 
 #[test]
+fn ipv4_client_within_an_ipv6_address_is_counted_by_its_ipv4_address() {
+    let policy = policy();
+    let key = |text: &str| policy.key(text.parse().expect("an address"));
+    let of_v4 = key("198.51.100.7");
+    for text in [
+        "64:ff9b::c633:6407",
+        "64:ff9b::198.51.100.7",
+        "::ffff:198.51.100.7",
+        "::198.51.100.7",
+    ] {
+        assert_eq!(key(text), of_v4, "{text}");
+        let words = policy.words(text.parse().expect("an address"));
+        assert_eq!(words, "198.51.100.7", "{text}");
+    }
+    for text in [
+        "::1",
+        "::",
+        "64:ff9b:1::c633:6407",
+        "64:ff9b:0:0:1::c633:6407",
+    ] {
+        assert!(matches!(key(text), AddressKey::V6(_)), "{text}");
+    }
+    // Trust and exemption are of the address itself: a client could write such a one.
+    let trusted = client(
+        &policy,
+        "64:ff9b::10.0.0.1",
+        &[("x-forwarded-for", "1.2.3.4")],
+    );
+    assert_eq!(trusted, "64:ff9b::a00:1");
+    assert_eq!(
+        client(
+            &policy,
+            "10.0.0.1",
+            &[("x-forwarded-for", "1.2.3.4, 64:ff9b::10.0.0.1")]
+        ),
+        "64:ff9b::a00:1"
+    );
+}
+
+#[test]
+fn address_header_with_the_client_alone_is_believed_from_trusted_proxies() {
+    let policy = AddressPolicy {
+        header: ForwardingHeader::CfConnectingIp,
+        ..policy()
+    };
+    let name = "cf-connecting-ip";
+    for (peer, headers, expected) in [
+        (
+            "10.0.0.1",
+            vec![(name, "2001:db8:1:2::9")],
+            "2001:db8:1:2::9",
+        ),
+        ("10.0.0.1", vec![(name, " 1.2.3.4 ")], "1.2.3.4"),
+        ("10.0.0.1", vec![(name, "10.9.9.9")], "10.9.9.9"),
+        (
+            "10.0.0.1",
+            vec![
+                (name, "1.2.3.4"),
+                ("x-forwarded-for", "6.6.6.6"),
+                ("forwarded", "for=7.7.7.7"),
+            ],
+            "1.2.3.4",
+        ),
+        ("192.0.2.1", vec![(name, "1.2.3.4")], "192.0.2.1"),
+        ("10.0.0.1", vec![("x-real-ip", "1.2.3.4")], "10.0.0.1"),
+        ("10.0.0.1", vec![(name, "1.2.3.4, 5.6.7.8")], "10.0.0.1"),
+        ("10.0.0.1", vec![(name, "")], "10.0.0.1"),
+        (
+            "10.0.0.1",
+            vec![(name, "1.2.3.4"), (name, "1.2.3.4")],
+            "1.2.3.4",
+        ),
+        (
+            "10.0.0.1",
+            vec![(name, "1.2.3.4"), (name, "6.6.6.6")],
+            "Client",
+        ),
+    ] {
+        assert_eq!(
+            client(&policy, peer, &headers),
+            expected,
+            "{peer} {headers:?}"
+        );
+    }
+}
+
+#[test]
 fn a_mapped_network_holds_the_ipv4_addresses_it_means() {
     assert!(nets(&["::ffff:10.0.0.0/104"]).contains("10.1.2.3".parse().expect("an address")));
     assert!(!nets(&["::ffff:10.0.0.0/104"]).contains("11.1.2.3".parse().expect("an address")));

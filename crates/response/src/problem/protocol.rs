@@ -53,7 +53,7 @@ impl Problem {
     pub const PATH: Self = Self::MALFORMED.saying("The path of the request cannot be read safely.");
     /// The headers of trusted proxies name different clients.
     pub const CLIENT: Self = Self::MALFORMED
-        .saying("Forwarded and X-Forwarded-For name different clients: only one can be right.");
+        .saying("The headers of trusted proxies name different clients: only one can be right.");
     /// The request broke off. The client is gone, so only the log shows this, as 499.
     pub const CLIENT_GONE: Self = Self {
         kind: "urn:problem-type:tollgate:client-gone",
