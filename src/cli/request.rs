@@ -35,7 +35,8 @@ impl Request {
             .find('/')
             .ok_or_else(|| format!("`{target}` has no path: METHOD [HOST]/PATH"))?;
         let (host, path) = rest.split_at(slash);
-        let uri: Uri = path.parse().map_err(|error| format!("`{path}`: {error}"))?;
+        let uri = tollgate_http1::request::target(path.to_owned().into())
+            .ok_or_else(|| format!("`{path}` has a character that cannot stand in a URL"))?;
         let mut fields = HeaderMap::new();
         for header in headers {
             let (name, value) = field(header)?;

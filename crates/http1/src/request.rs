@@ -169,8 +169,8 @@ impl Reader {
         parts.method = Method::from_bytes(&line[..method]).map_err(|_| BadHead::Malformed)?;
         parts.version =
             version(&line[target + 1..]).map_err(|_| BadHead::of_version(&line[target + 1..]))?;
-        parts.uri = Uri::from_maybe_shared(head.slice(method + 1..target))
-            .map_err(|_| BadHead::Malformed)?;
+        let asked = head.slice(method + 1..target);
+        parts.uri = self::target(asked).ok_or(BadHead::Malformed)?;
         parts.headers = std::mem::take(&mut self.spare);
         // Reserve space for the gateway's headers, so that the map does not grow.
         parts
@@ -211,6 +211,25 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// The URI of a target. Some clients send characters raw that no URI has (`"` in JSON, `<`, `>` and a
+/// backtick); they become what a browser sends for them, and a server decodes both to the same value.
+pub fn target(text: Bytes) -> Option<Uri> {
+    if let Ok(uri) = Uri::from_maybe_shared(text.clone()) {
+        return Some(uri);
+    }
+    let mut encoded = BytesMut::with_capacity(text.len() + 32);
+    for &byte in &text {
+        match byte {
+            b'"' => encoded.extend_from_slice(b"%22"),
+            b'<' => encoded.extend_from_slice(b"%3C"),
+            b'>' => encoded.extend_from_slice(b"%3E"),
+            b'`' => encoded.extend_from_slice(b"%60"),
+            byte => encoded.extend_from_slice(&[byte]),
+        }
+    }
+    Uri::from_maybe_shared(encoded.freeze()).ok()
 }
 
 impl Head {

@@ -287,3 +287,30 @@ fn head_expects_only_where_a_body_follows_and_the_client_knows_interim_responses
         assert_eq!(head.expects, expects, "{text:?}");
     }
 }
+
+#[test]
+fn http1_target_with_characters_that_no_uri_has_is_read_as_browsers_send_it() {
+    for (target, uri) in [
+        ("/x?filter={\"a\":1}", "/x?filter={%22a%22:1}"),
+        ("/<a>`?b=<c>", "/%3Ca%3E%60?b=%3Cc%3E"),
+        ("/x?a=|^\\{}[]'", "/x?a=|^\\{}[]'"),
+        ("/%22?a=%22\"", "/%22?a=%22%22"),
+    ] {
+        let read = whole(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let read = read.expect("a head").expect("whole");
+        assert!(
+            read.starts_with(&format!("GET {uri} HTTP/1.1")),
+            "{target}: {read}"
+        );
+    }
+    for target in [
+        "/x?a\t=\"",
+        "/x?a=\"\u{1}",
+        "/x?a=\"\u{7f}",
+        "http://a\"/x",
+        "x?\"",
+    ] {
+        let read = whole(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(read, Err(BadHead::Malformed), "{target:?}");
+    }
+}
