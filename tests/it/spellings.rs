@@ -420,7 +420,7 @@ fn refusal_of_a_request_that_can_be_read_in_two_ways_names_what() {
                 ("x-forwarded-for", "192.0.2.1"),
                 ("forwarded", "for=192.0.2.2"),
             ][..],
-            "Forwarded and X-Forwarded-For name different clients",
+            "trusted proxies name different clients",
         ),
         (&[("host", "x,y")], "Host must be a host name or address"),
         (&[("x-key", "a"), ("x-key", "b")], "is given twice"),
@@ -435,4 +435,49 @@ fn refusal_of_a_request_that_can_be_read_in_two_ways_names_what() {
         assert!(text.contains(detail), "{headers:?}: {text}");
     }
     assert!(upstream.seen().is_empty());
+}
+
+/// JSON in a query, as scripts send it: NGINX, HAProxy, Caddy and Envoy forward it.
+#[test]
+fn target_with_raw_quotes_is_forwarded_and_its_key_is_that_of_the_encoded_one() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[limits.filter]\nrate = \"1/hour\"\nper = \"query:filter\"\nwhen_missing = \"refuse\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"filter\"]\n",
+        upstream.url()
+    ));
+    assert_eq!(gateway.get("/x?filter={\"a\":1}").status, 200);
+    assert_eq!(
+        upstream.seen()[0].line(),
+        "GET /x?filter={%22a%22:1} HTTP/1.1"
+    );
+    assert_eq!(gateway.get("/x?filter=%7B%22a%22:1%7D").status, 429);
+    assert_eq!(gateway.get("/x?filter={\"a\":1}&filter]=x").status, 400);
+}
+
+#[test]
+fn form_field_behind_a_semicolon_is_refused_however_it_is_spelt() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[limits.user]\nrate = \"9/hour\"\nper = \"form:user\"\nwhen_missing = \"refuse\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"user\"]\n",
+        upstream.url()
+    ));
+    let post = |body: &str| {
+        let mut client = gateway.connect();
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        client.answer("POST").status
+    };
+    assert_eq!(post("user=decoy&x"), 200);
+    for body in [
+        "user=decoy&x;user]=victim",
+        "user=decoy&x; user=victim",
+        "user=decoy&x;[user]=victim",
+        "x;USER=victim",
+    ] {
+        assert_eq!(post(body), 400, "{body}");
+    }
 }

@@ -94,7 +94,7 @@ impl Original {
         listener: &Arc<Address>,
         asked: request::Parts,
     ) -> Result<Self, Problem> {
-        let headers = asked.headers;
+        let mut headers = asked.headers;
         let url = once(&headers, &X_ORIGINAL_URL, Problem::ASKED_TARGET)?
             .map(absolute)
             .transpose()?;
@@ -105,6 +105,9 @@ impl Original {
             https: is_https(&headers, url.as_ref())?,
             client: Some(client(policy, &headers)?),
         };
+        if let Some(name) = policy.header.of_client() {
+            headers.remove(name);
+        }
         Ok(Self::new(facts, headers, listener))
     }
 }
@@ -206,16 +209,21 @@ pub(super) fn origin_form(text: &[u8]) -> Result<Uri, Problem> {
     if !has_form || text.contains(&b'#') {
         return Err(Problem::ASKED_TARGET);
     }
-    let uri = Uri::try_from(text).map_err(|_| Problem::ASKED_TARGET)?;
+    let uri = target_of(text)?;
     if uri.authority().is_some() {
         return Err(Problem::ASKED_TARGET);
     }
     Ok(uri)
 }
 
+fn target_of(text: &[u8]) -> Result<Uri, Problem> {
+    let text = Bytes::copy_from_slice(text);
+    tollgate_http1::request::target(text).ok_or(Problem::ASKED_TARGET)
+}
+
 /// An http URL with a host.
 fn absolute(text: &HeaderValue) -> Result<Uri, Problem> {
-    let uri = Uri::try_from(text.as_bytes()).map_err(|_| Problem::ASKED_TARGET)?;
+    let uri = target_of(text.as_bytes())?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
     if is_http && uri.authority().is_some() && !text.as_bytes().contains(&b'#') {
         Ok(uri)
