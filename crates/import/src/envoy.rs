@@ -1,5 +1,7 @@
 //! The configuration of envoyproxy/ratelimit: descriptors with fixed windows of the clock.
 
+use std::borrow::Cow;
+
 use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, by_method, clients, either};
 use crate::tree::{documents, not_read};
 use crate::{ImportError, Place, Source};
@@ -136,7 +138,7 @@ impl Reader<'_> {
             .push(value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}")));
         let why_not = chain.add(key, value, &what);
         let why_not = why_not.or(descriptor.quota_mode.then_some("there is no `quota_mode`"));
-        if !MEANT.contains(&key) && why_not.is_none() {
+        if !MEANT.contains(&&*of_envoy(key)) && why_not.is_none() {
             self.draft.note(format!(
                 "{place}: Envoy's routes say what fills `{key}`; it is taken for the header of that name"
             ));
@@ -206,10 +208,20 @@ impl Reader<'_> {
     }
 }
 
+/// The key, without regard to the spelling of those that Envoy's routes fill from the request line: Istio's
+/// examples write `PATH` for `:path`.
+fn of_envoy(key: &str) -> Cow<'_, str> {
+    let folded = key.trim_start_matches(':').to_ascii_lowercase();
+    match folded.as_str() {
+        "path" | "method" => Cow::Owned(folded),
+        _ => Cow::Borrowed(key),
+    }
+}
+
 impl Chain {
     /// Adds an entry, or says why a route cannot stand for it.
     fn add(&mut self, key: &str, value: Option<&str>, what: &str) -> Option<&'static str> {
-        match (key, value) {
+        match (&*of_envoy(key), value) {
             ("remote_address" | "masked_remote_address", None) => {
                 self.per.push("address".to_owned());
             }
@@ -219,12 +231,12 @@ impl Chain {
             ("generic_key" | "header_match" | "destination_cluster" | "source_cluster", _) => {
                 self.constant.push(what.to_owned());
             }
-            ("path" | ":path", Some(value)) => self.path = Some(value.to_owned()),
-            ("path" | ":path", None) => self.per.push("route".to_owned()),
-            ("method" | ":method", Some(_)) => {
+            ("path", Some(value)) => self.path = Some(value.to_owned()),
+            ("path", None) => self.per.push("route".to_owned()),
+            ("method", Some(_)) => {
                 return Some("a method of its own is not read; write a route with it");
             }
-            ("method" | ":method", None) => self.per.push("method".to_owned()),
+            ("method", None) => self.per.push("method".to_owned()),
             (_, Some(value)) if value.ends_with('*') => {
                 return Some("a route has no values with `*`");
             }
@@ -301,7 +313,9 @@ impl Made {
     fn replaces(&self, limit: &str, draft: &Draft) -> bool {
         let named = draft.limits.iter().find(|named| named.name == limit);
         let per = named.map_or(&[][..], |named| &named.limit.per);
+        let has = |part: &str| per.iter().any(|own| own == part);
         let mut headers = self.headers.iter();
-        headers.any(|(name, _)| per.contains(&format!("header:{name}")))
+        headers.any(|(name, _)| has(&format!("header:{name}")))
+            || self.path.is_some() && has("route")
     }
 }

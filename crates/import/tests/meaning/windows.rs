@@ -77,3 +77,26 @@ fn equal_envoy_windows_judge_every_request_alike() {
         });
     }
 }
+
+/// Istio's examples call the descriptor of `:path` `PATH`; as a header of that name it would never count.
+#[test]
+fn envoy_descriptor_of_the_request_line_is_a_route_however_it_is_spelt() {
+    for key in ["PATH", "Path", ":path", "path"] {
+        let text = format!(
+            "domain: edge\ndescriptors:\n\
+             - key: {key}\n  value: /page\n  rate_limit: {{ unit: minute, requests_per_unit: 1, name: page }}\n\
+             - key: {key}\n  rate_limit: {{ unit: minute, requests_per_unit: 100, name: others }}\n"
+        );
+        let made = imported("ratelimit.yaml", &text, Peer::Envoy);
+        let policy = config(&made).policy;
+        let limits = |path: &str| {
+            let route = policy.routes.iter().find(|route| &*route.name == path);
+            let limits = route.into_iter().flat_map(|route| &route.limits);
+            let name = |limit: usize| policy.rules[limit].name.to_string();
+            limits.map(|limit| name(limit.rule)).collect::<Vec<_>>()
+        };
+        assert_eq!(limits("/page"), ["page"], "{key}: {}", made.toml);
+        assert_eq!(limits("/**"), ["others"], "{key}: {}", made.toml);
+        assert!(!made.toml.contains("header:"), "{}", made.toml);
+    }
+}
