@@ -211,26 +211,23 @@ fn rls_refusal_has_the_headers_and_the_body_of_a_route() {
 }
 
 #[test]
-fn rls_hits_are_added_peeked_and_given_back() {
+fn rls_hits_are_added_looked_for_and_given_back() {
     let gateway = Gateway::start(CONFIG);
     let Some(mut client) = Client::of(&gateway) else {
         return;
     };
-    let plain = json!({});
-    assert!(
-        !client.admits("remote_address=192.0.2.1", &json!({"hitsAddend": 4})),
-        "more than 3 never fit"
-    );
-    assert!(client.admits("remote_address=192.0.2.1", &json!({"hitsAddend": 3})));
-    assert!(
-        client.admits("remote_address=192.0.2.1", &json!({"hitsAddend": 0})),
-        "a look"
-    );
-    assert!(!client.admits("remote_address=192.0.2.1", &plain));
+    let (plain, look) = (json!({}), json!({"hitsAddend": 0}));
+    let one = "remote_address=192.0.2.1";
+    for _ in 0..4 {
+        assert!(client.admits(one, &look), "a look takes nothing");
+    }
+    assert!(client.admits(one, &json!({"hitsAddend": 3})));
+    assert!(!client.admits(one, &look), "no unit is left");
+    assert!(!client.admits(one, &plain));
     let back = json!({"hitsAddend": 2, "isNegativeHits": true});
-    assert!(client.admits("remote_address=192.0.2.1", &back));
-    assert!(client.admits("remote_address=192.0.2.1", &json!({"hitsAddend": 2})));
-    assert!(!client.admits("remote_address=192.0.2.1", &plain));
+    assert!(client.admits(one, &back));
+    assert!(client.admits(one, &json!({"hitsAddend": 2})));
+    assert!(!client.admits(one, &plain));
     // The hits of the request are those of descriptors without their own; a bucket is never more than full.
     assert!(client.admits(
         "remote_address=192.0.2.2",
@@ -239,6 +236,78 @@ fn rls_hits_are_added_peeked_and_given_back() {
     let two = json!({"domain": "edge", "hitsAddend": 3, "descriptors": [descriptor("remote_address=192.0.2.2")]});
     assert!(is_ok(&client.request(two.clone())));
     assert!(!is_ok(&client.request(two)));
+}
+
+/// Envoy AI Gateway looks before a request and reports its tokens after the response. A past defect: a
+/// report above what was left charged nothing, so that a budget never refused.
+#[test]
+fn rls_report_above_what_is_left_is_charged_and_the_next_look_refuses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = "domain: files\ndescriptors:\n- key: user\n  rate_limit: { unit: year, requests_per_unit: 1000 }\n";
+    std::fs::write(folder.path().join("files.yaml"), file).expect("written");
+    let files = format!("[decide]\nenvoy = '{}/*.yaml'\n", folder.path().display());
+    let tokens = "[limits.tokens]\nrate = \"1000/hour\"\nper = \"descriptor\"\n\
+                  [limits.window]\nrate = \"1000/hour\"\nper = \"descriptor\"\nalgorithm = \"sliding_window\"\n";
+    let rules = ["tokens", "window"].map(|limit| {
+        format!("[[decide.rules]]\ndomain = \"edge\"\ndescriptor = [{{ key = \"{limit}\" }}]\nlimits = [\"{limit}\"]\n")
+    });
+    let config = CONFIG.replace("[decide]\n", &files) + tokens + &rules.concat();
+    let gateway = Gateway::start(&config);
+    let Some(mut client) = Client::of(&gateway) else {
+        return;
+    };
+    let mut asks = |domain: &str, entry: &str, hits: u64| {
+        let mut one = descriptor(entry);
+        one["hitsAddend"] = json!(hits);
+        client.request(json!({"domain": domain, "descriptors": [one]}))
+    };
+    for (domain, entry) in [
+        ("files", "user=ann"),
+        ("edge", "tokens=a"),
+        ("edge", "window=a"),
+    ] {
+        let mut passed = 0;
+        for _ in 0..20 {
+            if is_ok(&asks(domain, entry, 0)) {
+                passed += 1;
+                let reported = asks(domain, entry, 300);
+                assert_eq!(is_ok(&reported), passed < 4, "{reported}");
+            }
+        }
+        assert_eq!(passed, 4, "{entry}");
+    }
+    // Streams at the same time: each looked before the first report, and the debt is one burst at most.
+    for _ in 0..50 {
+        asks("edge", "tokens=b", 300);
+    }
+    let refused = asks("edge", "tokens=b", 0);
+    assert!(!is_ok(&refused));
+    gateway.advance(Duration::from_secs(3_600));
+    assert!(!is_ok(&asks("edge", "tokens=b", 0)), "the debt is not paid");
+    gateway.advance(Duration::from_secs(4));
+    assert!(is_ok(&asks("edge", "tokens=b", 0)));
+}
+
+#[test]
+fn rls_report_is_charged_on_every_limit_although_one_refuses() {
+    let gateway = Gateway::start(CONFIG);
+    let Some(mut client) = Client::of(&gateway) else {
+        return;
+    };
+    let login = "user=ann path=/login";
+    assert!(is_ok(&client.ask(&[login])) && is_ok(&client.ask(&[login])));
+    let report = json!({"domain": "edge", "hitsAddend": 3, "descriptors": [descriptor(login), descriptor("all=1")]});
+    let refused = client.request(report.clone());
+    assert!(!is_ok(&refused), "{refused}");
+    // The wait is that after the charge: one unit each half hour, and three below zero.
+    let wait = header(&refused, "retry-after").map(str::to_owned);
+    assert_eq!(client.ask(&["all=1"])["statuses"][0]["limitRemaining"], 0);
+    assert!(!is_ok(&client.ask(&[login])));
+    assert_eq!(wait, None, "three of two never fit: {refused}");
+    // A request of one hit is charged on all limits or on none.
+    gateway.advance(Duration::from_secs(3_600));
+    assert!(!is_ok(&client.ask(&[login, "all=1"])));
+    assert_eq!(client.ask(&["all=1"])["statuses"][0]["limitRemaining"], 3);
 }
 
 #[test]
@@ -345,7 +414,31 @@ fn rls_override_is_taken_if_the_file_lists_it_and_refills_no_bucket() {
 }
 
 #[test]
-fn rls_wrong_requests_are_errors_and_unknown_domains_are_counted() {
+fn rls_override_holds_for_a_descriptor_without_a_rule() {
+    let gateway = Gateway::start(CONFIG);
+    let Some(mut client) = Client::of(&gateway) else {
+        return;
+    };
+    let rate = |requests: u32| json!({"limit": {"requestsPerUnit": requests, "unit": "HOUR"}});
+    let mut admitted =
+        |text: &str, more: &Value| (0..9).filter(|_| client.admits(text, more)).count();
+    assert_eq!(admitted("plan=a", &rate(5)), 5);
+    assert_eq!(
+        admitted("plan=b", &rate(5)),
+        5,
+        "a bucket for each descriptor"
+    );
+    assert_eq!(
+        admitted("plan=c", &rate(7)),
+        5,
+        "a rate that is not in the file"
+    );
+    assert_eq!(admitted("plan=c", &json!({})), 9, "no rule and no rate");
+}
+
+/// After an error Envoy admits the request where `failure_mode_deny` is false, its default.
+#[test]
+fn rls_what_cannot_be_read_is_refused_and_unknown_domains_are_counted() {
     let gateway = Gateway::start(CONFIG);
     let Some(mut client) = Client::of(&gateway) else {
         return;
@@ -353,22 +446,41 @@ fn rls_wrong_requests_are_errors_and_unknown_domains_are_counted() {
     for request in [
         json!({"domain": "", "descriptors": [descriptor("all=1")]}),
         json!({"domain": "edge", "descriptors": []}),
-        json!({"domain": "edge", "descriptors": vec![descriptor("all=1"); 65]}),
-        json!({"domain": "edge", "descriptors": (0..17).map(|user| descriptor(&format!("tried={user}"))).collect::<Vec<_>>()}),
     ] {
         assert_eq!(client.request(request)["error"], "INVALID_ARGUMENT");
     }
-    let large = json!({"domain": "x".repeat(70_000), "descriptors": [descriptor("all=1")]});
-    assert_eq!(client.request(large)["error"], "RESOURCE_EXHAUSTED");
+    let users = |count| {
+        (0..count)
+            .map(|user| descriptor(&format!("tried={user}")))
+            .collect::<Vec<_>>()
+    };
+    for descriptors in [vec![descriptor("all=1"); 65], users(17)] {
+        let refused = client.request(json!({"domain": "edge", "descriptors": descriptors}));
+        assert!(!is_ok(&refused), "{refused}");
+    }
+    // edge, { { all, FF } }: no UTF-8; then a message that ends early, and one that is no message.
+    for message in [
+        "0a0465646765120a0a080a03616c6c1201ff",
+        "0a0465646765120d",
+        "ffff",
+    ] {
+        let refused = client.0.tell(&json!({"do": "raw", "hex": message}));
+        assert!(!is_ok(&refused), "{message}: {refused}");
+    }
+    // Two headers of 40 KB, and more than a server of gRPC for Go reads.
+    let long = |bytes: usize| json!({"domain": "edge", "descriptors": [{"entries": [{"key": "tried", "value": "x".repeat(bytes)}]}]});
+    let two = json!({"domain": "edge", "descriptors": [descriptor("all=1"), long(80_000)["descriptors"][0]]});
+    assert!(is_ok(&client.request(two)));
+    assert!(!is_ok(&client.request(long(5 << 20))));
     let elsewhere = json!({"domain": "elsewhere", "descriptors": [descriptor("all=1")]});
     assert!(is_ok(&client.request(elsewhere)));
-    assert!(is_ok(&client.ask(&["all=1"])));
+    assert_eq!(client.ask(&["all=1"])["statuses"][0]["limitRemaining"], 2);
     let metrics = gateway.admin_get("/metrics").text();
     for (outcome, count) in [
         ("unknown_domain", 1),
-        ("ok", 1),
+        ("ok", 2),
         ("over_limit", 0),
-        ("failed", 4),
+        ("unreadable", 6),
     ] {
         let line =
             format!("tollgate_rate_limit_service_requests_total{{outcome=\"{outcome}\"}} {count}");
@@ -447,6 +559,7 @@ fn rls_files_of_envoy_are_read_as_they_are_and_reloaded() {
              - key: user\n  rate_limit: {{ unit: year, requests_per_unit: {number}, name: users }}\n\
              - key: user\n  value: bot*\n  share_threshold: true\n  rate_limit: {{ unit: year, requests_per_unit: 1 }}\n\
              - key: user\n  value: root\n  rate_limit: {{ unlimited: true }}\n\
+             - key: user\n  value: free\n\
              - key: user\n  value: banned\n  rate_limit: {{ unit: second, requests_per_unit: 0 }}\n\
              - key: kind\n  value: slow\n  descriptors:\n  - key: path\n    rate_limit: {{ unit: year, requests_per_unit: 1 }}\n    shadow_mode: true\n"
         )
@@ -468,6 +581,7 @@ fn rls_files_of_envoy_are_read_as_they_are_and_reloaded() {
         "they share a bucket"
     );
     assert_eq!(count("user=root"), 4);
+    assert_eq!(count("user=free"), 4, "without `rate_limit` it is exempt");
     assert_eq!(count("user=banned"), 0);
     assert_eq!(count("kind=slow path=/a"), 4);
     let response = client.ask(&["user=ann"]);
@@ -487,6 +601,19 @@ fn rls_files_of_envoy_are_read_as_they_are_and_reloaded() {
     let refused = gateway.reload(&config).expect_err("the unit is wrong");
     assert!(
         refused.contains("edge.yaml:4:3") && refused.contains("1 per eon"),
+        "{refused}"
+    );
+
+    let mut many = String::from("domain: edge\ndescriptors:\n");
+    for value in 0..=10_000 {
+        many += &format!(
+            "- {{ key: user, value: u{value}, rate_limit: {{ unit: year, requests_per_unit: 1 }} }}\n"
+        );
+    }
+    std::fs::write(&file, many).expect("written");
+    let refused = gateway.reload(&config).expect_err("too many");
+    assert!(
+        refused.contains("10001 descriptors are too many: at most 10000"),
         "{refused}"
     );
 }

@@ -108,6 +108,16 @@ def ask(command):
     return said
 
 
+def raw(command):
+    """Sends these bytes as the message."""
+    call = CHANNEL.unary_unary(
+        f"/{RLS}.RateLimitService/ShouldRateLimit",
+        request_serializer=bytes.fromhex,
+        response_deserializer=message(f"{RLS}.RateLimitResponse").FromString,
+    )
+    return json_format.MessageToDict(call(command["hex"], timeout=10), including_default_value_fields=True)
+
+
 def health(command):
     request = message(f"{HEALTH}.HealthCheckRequest")(service=command.get("service", ""))
     call = method("unary_unary", f"{HEALTH}.Health", "Check", f"{HEALTH}.HealthCheckResponse")
@@ -152,6 +162,7 @@ def flood(command):
 
 COMMANDS = {
     "ask": ask,
+    "raw": raw,
     "flood": flood,
     "health": health,
     "watch": watch,

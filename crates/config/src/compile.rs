@@ -22,7 +22,7 @@ use super::validate::{domains, routes};
 use super::{Config, ConfigError, Reader, Reading};
 use tollgate_limit::Timestamp;
 use tollgate_policy::address::AddressPolicy;
-use tollgate_policy::{BodySettings, Domains, Policy, PolicyParts, Responses};
+use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
 
 /// Reads a text and what it includes, and builds the configuration.
 pub(crate) fn compile(
@@ -159,14 +159,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         prices: validate::prices::prices(raw, context),
     };
     let mut limits = validate::limits::limits(raw, &around, context);
-    let compiler = domains::Compiler {
-        raw,
-        limits: &mut limits,
-        around: &around,
-        context: &mut *context,
-        domains: Domains::default(),
-        places: Vec::new(),
-    };
+    let compiler = domains::Compiler::new(raw, &mut limits, &around, &mut *context);
     let domains = compiler.domains(rules, files);
     let mut upstreams = Upstreams::new(raw, server.egress, context);
     let mut compiler = routes::Compiler {

@@ -3,6 +3,9 @@
 //! [`read`] returns every mistake with its place. The configuration refuses a file with a mistake;
 //! an import goes on without the part that has it.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use crate::yaml::{self, Node, Value, YamlError, boolean};
 use tollgate_limit::Micros;
 
@@ -135,17 +138,21 @@ fn siblings(node: &Node, mistakes: &mut Mistakes, depth: usize) -> Vec<Descripto
         return Vec::new();
     };
     let mut made: Vec<Descriptor> = Vec::new();
+    let mut lines: HashMap<(String, Option<String>), usize> = HashMap::new();
     for item in list {
         let Some(one) = descriptor(item, mistakes, depth) else {
             continue;
         };
-        let same = |other: &Descriptor| (&other.key, &other.value) == (&one.key, &one.value);
-        if let Some(first) = made.iter().find(|other| same(other)) {
-            let why = format!("line {} has the same key and value", first.place.line);
-            mistakes.add(item, &one.words(), why);
-            continue;
+        match lines.entry((one.key.clone(), one.value.clone())) {
+            Entry::Occupied(first) => {
+                let why = format!("line {} has the same key and value", first.get());
+                mistakes.add(item, &one.words(), why);
+            }
+            Entry::Vacant(free) => {
+                free.insert(one.place.line);
+                made.push(one);
+            }
         }
-        made.push(one);
     }
     made
 }

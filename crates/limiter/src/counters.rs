@@ -1,5 +1,6 @@
 //! Counts what each limit decided. The counts survive reloads.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -161,15 +162,14 @@ impl Counters {
     /// The counters for the limits of the next policy. Limits of the same name, tier and role keep
     /// their counts.
     pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
-        let same = |limit: &Limit| {
-            before.iter().position(|old| {
-                old.name == limit.name && old.tier == limit.tier && old.role == limit.role
-            })
-        };
+        fn named(limit: &Limit) -> (&str, Option<&str>, Role) {
+            (&limit.name, limit.tier.as_deref(), limit.role)
+        }
+        let before = before.iter().map(|limit| named(limit));
+        let before: HashMap<_, _> = before.zip(&self.limits).collect();
         let limits = limits.iter().map(|limit| {
-            same(limit)
-                .map(|at| Arc::clone(&self.limits[at]))
-                .unwrap_or_default()
+            let known = before.get(&named(limit));
+            known.map(|stripes| Arc::clone(stripes)).unwrap_or_default()
         });
         Self {
             limits: limits.collect(),

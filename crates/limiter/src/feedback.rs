@@ -42,6 +42,12 @@ impl Feedback {
     /// The feedback for the next policy's limits. Limits that existed before keep what they have
     /// learnt.
     pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
+        // Nearly always there is nothing to keep, and many limits to look for.
+        let before = if self.by_limit.is_empty() {
+            &[]
+        } else {
+            before
+        };
         let taught = |limit: &Arc<Limit>| {
             let old = before.iter().position(|old| same_bucket(old, limit));
             Taught::new(limit, old.and_then(|old| self.taught(old)))

@@ -97,6 +97,13 @@ impl<S: Store + Send + Sync> Limiter<S> {
         }
     }
 
+    /// Charges units to the bucket of `limit` for `key`, which may go into debt by one burst. For what
+    /// a trusted peer reports after the fact.
+    pub fn charge(&self, limit: &Limit, key: &[u8], units: u64) {
+        let charge = Settlement::new(limit, key, Change::Charge { more: units });
+        self.generation.settle(charge, DrawnFrom::Bucket);
+    }
+
     /// Fills the bucket of `limit` for `key`; [`Limiter::peek`] says what came of it. A bucket stays
     /// as it is while requests wait for its units (`max_wait`). Returns whether the limit has
     /// buckets to fill: the places of a concurrency limit are held by requests.

@@ -55,7 +55,11 @@ pub struct DescriptorRule {
 
 /// The rules of all domains.
 #[derive(Debug, Default)]
-pub struct Domains(HashMap<Box<str>, Level>);
+pub struct Domains {
+    trees: HashMap<Box<str>, Level>,
+    /// The rule of descriptors that name their own rate and reach no other rule.
+    pub named_rate: Option<DescriptorRule>,
+}
 
 /// The entries that can follow, by key.
 type Level = HashMap<Box<str>, Values>;
@@ -112,37 +116,32 @@ impl Found<'_> {
 impl Domains {
     /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.trees.is_empty()
     }
 
     /// Whether there are rules for `domain`.
     pub fn has(&self, domain: &str) -> bool {
-        self.0.contains_key(domain)
+        self.trees.contains_key(domain)
     }
 
     /// Every rule, in no order.
     pub fn rules(&self) -> impl Iterator<Item = &DescriptorRule> {
         let mut rules = Vec::new();
-        self.0.values().for_each(|level| gather(level, &mut rules));
-        rules.into_iter()
+        self.trees
+            .values()
+            .for_each(|level| gather(level, &mut rules));
+        rules.into_iter().chain(&self.named_rate)
     }
 
     /// Adds the domain; a domain may have no rules.
     pub fn add(&mut self, domain: &str) {
-        self.0.entry(domain.into()).or_default();
+        self.trees.entry(domain.into()).or_default();
     }
 
     /// Puts a rule at the end of `steps`, of which there is at least one. Returns whether the place
     /// was free; otherwise nothing is changed.
     pub fn insert(&mut self, domain: &str, steps: &[Step], rule: DescriptorRule) -> bool {
-        let mut level = self.0.entry(domain.into()).or_default();
-        let Some((last, first)) = steps.split_last() else {
-            return false;
-        };
-        for step in first {
-            level = &mut node(level, step).below;
-        }
-        let place = &mut node(level, last).rule;
+        let place = &mut self.at(domain, steps).rule;
         let free = place.is_none();
         if free {
             *place = Some(rule);
@@ -150,19 +149,36 @@ impl Domains {
         free
     }
 
-    /// The rule of a descriptor; `None`: no rule matches it.
-    pub fn find(&self, domain: &str, entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        let mut level = self.0.get(domain)?;
-        let mut shared: SmallVec<[Option<&str>; 4]> = SmallVec::new();
-        let mut rule = None;
-        for entry in entries {
-            let node = level.get(entry.key)?.find(entry.value)?;
-            shared.push(node.shared.as_deref());
-            (rule, level) = (node.rule.as_ref(), &node.below);
-        }
-        let rule = rule?;
+    /// Makes a place without a rule at the end of `steps`: no other rule is for a descriptor that
+    /// reaches it.
+    pub fn exempt(&mut self, domain: &str, steps: &[Step]) {
+        self.at(domain, steps);
+    }
+
+    fn at(&mut self, domain: &str, steps: &[Step]) -> &mut Node {
+        let level = self.trees.entry(domain.into()).or_default();
+        let (first, rest) = steps.split_first().expect("a rule has an entry");
+        rest.iter().fold(node(level, first), |above, step| {
+            node(&mut above.below, step)
+        })
+    }
+
+    /// The rule of a descriptor; `None`: no rule matches it. `names_rate`: whether it names its own
+    /// rate.
+    pub fn find(&self, domain: &str, entries: &[Entry<'_>], names_rate: bool) -> Option<Found<'_>> {
+        let mut shared: Shared<'_> = SmallVec::new();
+        let reached = reached(self.trees.get(domain)?, entries, &mut shared);
+        let rule = match reached {
+            Some(rule) => rule,
+            None if names_rate => {
+                shared.clear();
+                self.named_rate.as_ref()?
+            }
+            None => return None,
+        };
         let mut key = KeyBytes::new();
         keys::push(&mut key, keys::DOMAIN, domain.as_bytes());
+        let shared = shared.into_iter().chain(std::iter::repeat(None));
         for (entry, shared) in entries.iter().zip(shared) {
             keys::push_entry(&mut key, entry.key, shared.unwrap_or(entry.value));
         }
@@ -172,6 +188,24 @@ impl Domains {
             client: entries.iter().find_map(client),
         })
     }
+}
+
+/// The values under which buckets are named, by entry; `None`: the entry's own.
+type Shared<'d> = SmallVec<[Option<&'d str>; 4]>;
+
+/// The rule that the last entry reaches.
+fn reached<'d>(
+    mut level: &'d Level,
+    entries: &[Entry<'_>],
+    shared: &mut Shared<'d>,
+) -> Option<&'d DescriptorRule> {
+    let mut rule = None;
+    for entry in entries {
+        let node = level.get(entry.key)?.find(entry.value)?;
+        shared.push(node.shared.as_deref());
+        (rule, level) = (node.rule.as_ref(), &node.below);
+    }
+    rule
 }
 
 fn gather<'d>(level: &'d Level, rules: &mut Vec<&'d DescriptorRule>) {
@@ -287,10 +321,12 @@ impl Policy {
         }
         for &index in &found.rule.limits {
             let rule = &self.rules[index];
-            let (limit, units) = (rule.with_rate(numbers), rule.units(hits));
+            let limit = rule.with_rate(numbers);
             if limit.mode == Mode::Off {
                 continue;
             }
+            // What a leased limit has left is known only by drawing from it.
+            let units = rule.units(if limit.lease { hits.max(1) } else { hits });
             let key = self.descriptor_key(rule, found);
             let enforced = enforced && is_enforced(limit, &key);
             let candidate = rule.candidate.as_ref();

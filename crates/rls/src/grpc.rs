@@ -18,8 +18,8 @@ use crate::reflection;
 
 /// How long a message may take to arrive.
 const READ_WITHIN: Duration = Duration::from_secs(10);
-/// The largest message that is read.
-const MESSAGE_MAX: usize = 64 * 1024;
+/// The largest message of a peer that need not be trusted.
+pub(crate) const MESSAGE_MAX: usize = 64 * 1024;
 /// The flag and the length before each message.
 const PREFIX: usize = 5;
 
@@ -124,6 +124,8 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Response<ReplyBody>> 
 #[derive(Debug)]
 pub(crate) struct Requests<B = Inbound> {
     body: B,
+    /// The largest message that is read.
+    max: usize,
     buffer: BytesMut,
     ended: bool,
     /// When the next message must be whole; `None`: no reader has had to wait for it.
@@ -131,9 +133,10 @@ pub(crate) struct Requests<B = Inbound> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Requests<B> {
-    pub(crate) fn new(body: B) -> Self {
+    pub(crate) fn new(body: B, max: usize) -> Self {
         Self {
             body,
+            max,
             buffer: BytesMut::new(),
             ended: false,
             due: None,
@@ -202,8 +205,8 @@ impl<B: Body<Data = Bytes> + Unpin> Requests<B> {
             return Err(Status::unimplemented("compressed messages are not read"));
         }
         let length = u32::from_be_bytes(length) as usize;
-        if length > MESSAGE_MAX {
-            return Err(Status::exhausted("the message has more than 64 KiB"));
+        if length > self.max {
+            return Err(Status::exhausted("the message is too long"));
         }
         if self.buffer.len() < PREFIX + length {
             return Ok(None);

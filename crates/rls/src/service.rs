@@ -13,7 +13,7 @@ use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_policy::domains::Entry as PolicyEntry;
 use tollgate_telemetry::metrics::Samples;
 
-use crate::grpc::{self, ReplyBody, Requests, Status};
+use crate::grpc::{self, MESSAGE_MAX, ReplyBody, Requests, Status};
 use crate::health::Serving;
 use crate::messages::{
     Code, DescriptorStatus, Duration, Entry, HeaderValue, HealthCheckRequest, HealthCheckResponse,
@@ -25,6 +25,8 @@ pub(crate) const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// The most descriptors of a request.
 const DESCRIPTORS_MAX: usize = 64;
+/// The largest message of an Envoy: as much as a server of gRPC for Go reads.
+const TRUSTED_MESSAGE_MAX: usize = 4 << 20;
 
 /// Responds to Envoy, on one worker.
 pub struct RateLimitService {
@@ -39,7 +41,7 @@ pub struct Counts {
     ok: AtomicU64,
     over_limit: AtomicU64,
     unknown_domain: AtomicU64,
-    failed: AtomicU64,
+    unreadable: AtomicU64,
 }
 
 impl Counts {
@@ -49,7 +51,7 @@ impl Counts {
             ("ok", &self.ok),
             ("over_limit", &self.over_limit),
             ("unknown_domain", &self.unknown_domain),
-            ("failed", &self.failed),
+            ("unreadable", &self.unreadable),
         ];
         for (outcome, count) in outcomes {
             samples.counter(
@@ -78,7 +80,7 @@ impl RateLimitService {
         request: Request<Inbound>,
     ) -> Result<Response<ReplyBody>, Status> {
         let (head, body) = request.into_parts();
-        let messages = Requests::new(body);
+        let messages = |max| Requests::new(body, max);
         match head.uri.path() {
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
                 // A peer says which client a request is of, and may give units back.
@@ -87,49 +89,49 @@ impl RateLimitService {
                         "the peer is not in decide.trusted",
                     ));
                 }
-                let asked: RateLimitRequest = messages.one().await?;
+                let asked = messages(TRUSTED_MESSAGE_MAX).one().await;
                 let head = Request::from_parts(head, ());
-                let decided = self.decide(&head, &asked).await;
-                let count = match &decided {
-                    Ok(decided) if decided.refused => &self.counts.over_limit,
-                    Ok(_) if !self.gateway.has_domain(&asked.domain) => &self.counts.unknown_domain,
-                    Ok(_) => &self.counts.ok,
-                    Err(_) => &self.counts.failed,
+                let (decided, count) = match &asked {
+                    Ok(asked) => self.decide(&head, asked).await?,
+                    Err(_) => (None, &self.counts.unreadable),
                 };
                 count.fetch_add(1, Ordering::Relaxed);
-                Ok(grpc::message(&response(decided?)))
+                Ok(grpc::message(&decided.map_or_else(refusal, response)))
             }
             "/grpc.health.v1.Health/Check" => {
-                let asked: HealthCheckRequest = messages.one().await?;
+                let asked: HealthCheckRequest = messages(MESSAGE_MAX).one().await?;
                 let status = self.serving.of(&asked.service);
                 let status = status.ok_or(Status::not_found("unknown service"))?.into();
                 Ok(grpc::message(&HealthCheckResponse { status }))
             }
             "/grpc.health.v1.Health/Watch" => {
-                let asked: HealthCheckRequest = messages.one().await?;
+                let asked: HealthCheckRequest = messages(MESSAGE_MAX).one().await?;
                 Ok(grpc::watching(self.serving.watch(&asked.service)))
             }
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
             | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
-                Ok(grpc::reflecting(messages))
+                Ok(grpc::reflecting(messages(MESSAGE_MAX)))
             }
             _ => Err(Status::unimplemented("there is no such method")),
         }
     }
 
+    /// The decision, with its counter; `None`: the request is refused, because it cannot be decided.
     async fn decide(
         &self,
         head: &Request<()>,
         asked: &RateLimitRequest,
-    ) -> Result<DescriptorsDecided, Status> {
+    ) -> Result<(Option<DescriptorsDecided>, &AtomicU64), Status> {
+        // No client of Envoy can cause these.
         if asked.domain.is_empty() {
             return Err(Status::invalid("the domain is empty"));
         }
         if asked.descriptors.is_empty() {
             return Err(Status::invalid("there are no descriptors"));
         }
+        let unreadable = (None, &self.counts.unreadable);
         if asked.descriptors.len() > DESCRIPTORS_MAX {
-            return Err(Status::invalid("there are more than 64 descriptors"));
+            return Ok(unreadable);
         }
         let hits = u64::from(asked.hits_addend).max(1);
         let descriptors: Vec<_> = asked
@@ -140,9 +142,17 @@ impl RateLimitService {
         let decided = self
             .gateway
             .decide_descriptors(head, &asked.domain, &descriptors);
-        decided
-            .await
-            .map_err(|_| Status::invalid("the descriptors draw from more than 16 buckets"))
+        let Ok(decided) = decided.await else {
+            return Ok(unreadable);
+        };
+        let count = if decided.refused {
+            &self.counts.over_limit
+        } else if self.gateway.has_domain(&asked.domain) {
+            &self.counts.ok
+        } else {
+            &self.counts.unknown_domain
+        };
+        Ok((Some(decided), count))
     }
 }
 
@@ -189,6 +199,15 @@ impl Entry {
             key: &self.key,
             value: &self.value,
         }
+    }
+}
+
+/// The response to what cannot be decided. After an error Envoy would admit the request, and a client
+/// can cause one by its headers.
+fn refusal() -> RateLimitResponse {
+    RateLimitResponse {
+        overall_code: Code::OverLimit.into(),
+        ..RateLimitResponse::default()
     }
 }
 

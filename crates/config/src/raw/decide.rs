@@ -30,13 +30,14 @@ settings! {
         /// How long an admitted request stays open if no program reports its end. A place of an `in_flight` limit is then given
         /// back; any other charge stays as it is.
         permit_expiry: Micros [TIMEOUT] = "60s" => "5m",
-        /// Files of envoyproxy/ratelimit, read as they are, relative to this one; `*` in the last part matches many. Each of their
-        /// limits is a fixed window of the clock, called by its domain, keys and values: `edge.remote_address`. A change of a file
-        /// reloads the configuration.
+        /// Files of envoyproxy/ratelimit, read as they are, relative to this one; `*` in the last part matches many. They have at
+        /// most 10,000 descriptors in all. Each of their limits is a fixed window of the clock, called by its domain, keys and
+        /// values: `edge.remote_address`. A change of a file reloads the configuration.
         envoy: Vec<EnvoyFile> as EnvoyFiles = [] => ["ratelimit/*.yaml"],
         /// Rules for the descriptors of Envoy's rate limit service, beside those of the files.
         rules: Vec<RuleOfDescriptors> = [] => [{ domain = "edge", descriptor = [{ key = "remote_address" }], limits = ["per_caller"] }],
         /// Rates that Envoy may ask for instead of a limit's own (`limit` of a route's `rate_limits`). Any other rate changes nothing.
+        /// Where no rule matches such a descriptor, the limit `overrides` counts it by that rate, or by the first of these.
         overrides: Vec<Rate> as Vec<OverrideText> = [] => ["1000/minute"],
     }
 }

@@ -3,6 +3,7 @@
 mod envoy_files;
 mod own_rules;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::limits::{Limits, Surroundings};
@@ -51,18 +52,42 @@ pub(crate) fn overrides(rates: &[Rate], context: &Context<'_>) -> Vec<At<Written
 /// What rules are compiled with.
 pub(crate) struct Compiler<'c, 'e> {
     /// The file.
-    pub(crate) raw: &'c RawFile,
+    raw: &'c RawFile,
     /// The limits; those of files of envoyproxy/ratelimit are added.
-    pub(crate) limits: &'c mut Limits,
-    pub(crate) around: &'c Surroundings<'c>,
-    pub(crate) context: &'c mut Context<'e>,
+    limits: &'c mut Limits,
+    around: &'c Surroundings<'c>,
+    context: &'c mut Context<'e>,
     /// The rules so far.
-    pub(crate) domains: Domains,
+    domains: Domains,
     /// Where each was written.
-    pub(crate) places: Vec<(String, Vec<Step>, Place)>,
+    places: HashMap<Descriptor, Place>,
+    /// Where the limits were written, by name.
+    named: HashMap<String, Place>,
 }
 
-impl Compiler<'_, '_> {
+/// A domain, with the keys and values of a rule.
+type Descriptor = (String, Vec<(String, Option<String>)>);
+
+impl<'c, 'e> Compiler<'c, 'e> {
+    pub(crate) fn new(
+        raw: &'c RawFile,
+        limits: &'c mut Limits,
+        around: &'c Surroundings<'c>,
+        context: &'c mut Context<'e>,
+    ) -> Self {
+        let named = limits.written.iter();
+        let named = named.map(|limit| (limit.name.value.clone(), limit.name.place));
+        Self {
+            raw,
+            named: named.collect(),
+            limits,
+            around,
+            context,
+            domains: Domains::default(),
+            places: HashMap::new(),
+        }
+    }
+
     /// Compiles the rules.
     pub(crate) fn domains(mut self, rules: &[RuleOfDescriptors], files: &[EnvoyFile]) -> Domains {
         for (index, rule) in rules.iter().enumerate() {
@@ -71,6 +96,7 @@ impl Compiler<'_, '_> {
         for file in files {
             self.file(file);
         }
+        self.named_rate();
         for index in self.domains.rules().flat_map(|rule| &rule.limits) {
             // A peer may give units back, and a request that a quota refuses gives back what it took.
             let rule = &mut self.limits.rules[*index];
@@ -81,21 +107,30 @@ impl Compiler<'_, '_> {
         self.domains
     }
 
-    fn insert(&mut self, domain: &str, steps: Vec<Step>, rule: DescriptorRule, place: Place) {
-        if self.domains.insert(domain, &steps, rule) {
-            self.places.push((domain.to_owned(), steps, place));
+    /// Adds the rule of descriptors that name their own rate and reach no other rule.
+    fn named_rate(&mut self) {
+        let Some(first) = self.around.described.1.first() else {
             return;
-        }
-        let key = |steps: &[Step]| -> Vec<(String, Option<String>)> {
-            let step = |step: &Step| (step.key.clone(), step.value.clone());
-            steps.iter().map(step).collect()
         };
-        let first = self
-            .places
-            .iter()
-            .find(|(other, path, _)| other == domain && key(path) == key(&steps));
-        let title = format!("two rules of domain `{domain}` are for one descriptor");
-        self.context
-            .twice(title, place, first.map_or(place, |(_, _, place)| *place));
+        if let Written::Per { rate, .. } = first.value {
+            let name = first.with("overrides".to_owned());
+            let limits = self.limit(name, rate, false);
+            self.domains.named_rate = Some(DescriptorRule {
+                limits,
+                path: Arc::from("overrides"),
+                ..DescriptorRule::default()
+            });
+        }
+    }
+
+    fn insert(&mut self, domain: &str, steps: &[Step], rule: DescriptorRule, place: Place) {
+        let free = self.domains.insert(domain, steps, rule);
+        let key = |step: &Step| (step.key.clone(), step.value.clone());
+        let descriptor = (domain.to_owned(), steps.iter().map(key).collect());
+        let first = *self.places.entry(descriptor).or_insert(place);
+        if !free {
+            let title = format!("two rules of domain `{domain}` are for one descriptor");
+            self.context.twice(title, place, first);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod plan;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,9 +18,9 @@ use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use plan::{Applies, Plan};
 use tollgate_limit::{Micros, Placement, Rate};
-use tollgate_limiter::{Cause, Decision};
-use tollgate_policy::TooManyBuckets;
+use tollgate_limiter::{Cause, Decision, Denied};
 use tollgate_policy::domains::Entry;
+use tollgate_policy::{Claims, TooManyBuckets};
 use tollgate_response::{Asked, Refused};
 
 /// One descriptor of a request.
@@ -27,7 +28,8 @@ use tollgate_response::{Asked, Refused};
 pub struct DescriptorAsked<'a> {
     /// Its entries.
     pub entries: SmallVec<[Entry<'a>; 4]>,
-    /// How many hits the request adds; 0 only looks.
+    /// How many hits the request adds. 0 looks whether one would be admitted; more than one are charged
+    /// even if they do not fit, because they may report what a response has cost.
     pub hits: u64,
     /// The rate to take instead of the rule's own, if the file lists it.
     pub numbers: Option<Rate>,
@@ -38,7 +40,7 @@ pub struct DescriptorAsked<'a> {
 /// The decision about a request of a rate limit service.
 #[derive(Clone, Debug)]
 pub struct DescriptorsDecided {
-    /// Whether it is refused; then nothing was charged.
+    /// Whether it is refused; then only reports were charged.
     pub refused: bool,
     /// One for each descriptor, in order.
     pub statuses: Vec<DescriptorStatus>,
@@ -94,6 +96,7 @@ impl Gateway {
             RequestContext::open(&self.side, &snapshot, request, &mut headers, plan.client);
         context.claims_mut().clone_from(&plan.claims);
         if let Some(name) = plan.refused_by() {
+            charge_reports(&snapshot, &plan, asked, |_| false);
             let refused = Refused {
                 violated: std::iter::once(Arc::clone(name)).collect(),
                 retry_after: None,
@@ -104,22 +107,38 @@ impl Gateway {
             let rejection = Rejection::Denied(refused);
             return Ok(refuse(context, &rejection, request, statuses));
         }
+        let looks = asked.iter().any(|one| one.hits == 0);
+        let looked: Cow<'_, [DescriptorAsked<'_>]> = if looks {
+            asked.iter().map(DescriptorAsked::looked).collect()
+        } else {
+            Cow::Borrowed(asked)
+        };
         let mut spared = 0;
         if plan.quotas > 1 {
-            let claims = plan.claims.list(&snapshot.policy);
+            let claims = Plan::of(&snapshot.policy, domain, &looked, 0)?.claims;
+            let claims = claims.list(&snapshot.policy);
             // (If the buckets cannot be read, the draw says how they stand.)
-            let told = snapshot.limiter.peek_all(&claims, context.deadline());
-            if let Ok(standings) = told.await {
+            let peeked = snapshot.limiter.peek_all(&claims, context.deadline());
+            if let Ok(standings) = peeked.await {
                 spared = plan.to_spare(&standings);
             }
         }
         let mut attempts = 0;
-        let decision = loop {
+        let mut decision = loop {
+            let refused = if looks {
+                let look = Plan::of(&snapshot.policy, domain, &looked, spared)?;
+                look_at(&snapshot, &look.claims, &context).await
+            } else {
+                Ok(())
+            };
             if spared != 0 || attempts > 0 {
                 let drawn = Plan::of(&snapshot.policy, domain, asked, spared)?;
                 *context.claims_mut() = drawn.claims;
             }
-            let decision = self.draw_descriptors(&snapshot, &mut context).await;
+            let decision = match refused {
+                Err(denied) => Decision::Deny(denied),
+                Ok(()) => self.draw_descriptors(&snapshot, &mut context).await,
+            };
             attempts += 1;
             // A quota was used up in the meantime: the others may still admit the request.
             if let Decision::Deny(denied) = &decision
@@ -134,6 +153,23 @@ impl Gateway {
             }
             break decision;
         };
+        let is_charged = |place: usize| match &decision {
+            Decision::Allow(permit) => permit.standings()[place].verdict.is_allow(),
+            Decision::Deny(_) | Decision::Unavailable(_) => false,
+        };
+        let reported = charge_reports(&snapshot, &plan, asked, is_charged);
+        if reported && let Decision::Deny(denied) = &mut decision {
+            // The wait is that after the charge.
+            let claims = context.claims().list(&snapshot.policy);
+            let now = self.side.clock.now();
+            let looked = snapshot
+                .limiter
+                .look(&claims, now, context.deadline())
+                .await;
+            if let Err(after) = looked {
+                *denied = after;
+            }
+        }
         let policy = &snapshot.policy;
         Ok(match decision {
             Decision::Allow(permit) => {
@@ -187,6 +223,57 @@ impl Gateway {
         }
         decision
     }
+}
+
+impl DescriptorAsked<'_> {
+    /// The same, where a look asks for one hit.
+    fn looked(&self) -> Self {
+        Self {
+            hits: self.hits.max(1),
+            ..self.clone()
+        }
+    }
+}
+
+/// Whether limits would refuse `claims`; a refusal is counted as that of a draw.
+async fn look_at(
+    snapshot: &Snapshot,
+    claims: &Claims,
+    context: &RequestContext,
+) -> Result<(), Denied> {
+    let (now, deadline) = (context.at(), context.deadline());
+    let claims = claims.list(&snapshot.policy);
+    let limiter = &snapshot.limiter;
+    let mut refused = limiter.look(&claims, now, deadline).await;
+    if let Err(denied) = &mut refused {
+        limiter.count_look(&claims, denied, now, deadline).await;
+    }
+    refused
+}
+
+/// Charges the reports of a request that the decision did not charge: Envoy sends one after the
+/// response, and does not send it again. Returns whether there was one.
+fn charge_reports(
+    snapshot: &Snapshot,
+    plan: &Plan<'_>,
+    asked: &[DescriptorAsked<'_>],
+    is_charged: impl Fn(usize) -> bool,
+) -> bool {
+    let mut places: SmallVec<[usize; 4]> = SmallVec::new();
+    for (one, asked) in plan.descriptors.iter().zip(asked) {
+        if let (Applies::Limits(_, charges), 2..) = (one, asked.hits) {
+            places.extend(charges.iter().copied().filter(|place| !is_charged(*place)));
+        }
+    }
+    places.sort_unstable();
+    places.dedup();
+    for place in &places {
+        let charge = &plan.claims.charges()[*place];
+        let limit = &snapshot.policy.limits[charge.limit];
+        let key = plan.claims.key(charge);
+        snapshot.limiter.charge(limit, key, charge.cost);
+    }
+    !places.is_empty()
 }
 
 /// Gives back the hits that a trusted peer takes back.

@@ -42,7 +42,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
 }
 
 fn found(domains: &Domains, descriptor: &str) -> Option<String> {
-    let found = domains.find("edge", &entries(descriptor))?;
+    let found = domains.find("edge", &entries(descriptor), false)?;
     found.rule.name.as_deref().map(str::to_owned)
 }
 
@@ -62,7 +62,7 @@ fn domains_value_goes_before_pattern_and_pattern_before_key() {
         );
     }
     assert_eq!(found(&domains, "method=GET"), None);
-    assert!(domains.find("other", &entries("path=/ab")).is_none());
+    assert!(domains.find("other", &entries("path=/ab"), false).is_none());
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn domains_shared_pattern_has_one_bucket_and_others_have_one_for_each_value() {
     assert!(domains.insert("edge", &steps("file=b*"), rule()));
     assert!(domains.insert("other", &steps("file"), rule()));
     let key = |domain, descriptor| {
-        let found = domains.find(domain, &entries(descriptor));
+        let found = domains.find(domain, &entries(descriptor), false);
         found.expect("a rule").key
     };
     assert_eq!(key("edge", "file=a1"), key("edge", "file=a2"));
@@ -157,7 +157,10 @@ fn per_descriptor() -> Scope {
 
 fn charge(policy: &Policy, claims: &mut Claims, descriptor: &str, hits: u64) -> Vec<usize> {
     let entries = entries(descriptor);
-    let found = policy.domains.find("edge", &entries).expect("a rule");
+    let found = policy
+        .domains
+        .find("edge", &entries, false)
+        .expect("a rule");
     let charged = policy.charge(claims, &found, hits, None, true);
     charged.expect("few buckets").to_vec()
 }
@@ -199,7 +202,10 @@ fn domains_hits_cost_as_much_as_the_limit_says_and_candidates_are_judged_beside(
     let charges: Vec<_> = charges.map(|one| (one.cost, one.enforced)).collect();
     assert_eq!(charges, [(6, true), (6, false)]);
     let entries = entries("user=a");
-    let found = policy.domains.find("edge", &entries).expect("a rule");
+    let found = policy
+        .domains
+        .find("edge", &entries, false)
+        .expect("a rule");
     let back = policy.buckets(&found, 2);
     assert_eq!((back.len(), back[0].2), (1, 6), "as much is given back");
 }
@@ -252,7 +258,10 @@ fn domains_request_with_too_many_buckets_is_an_error() {
         charge(&policy, &mut claims, &format!("user={user}"), 1);
     }
     let entries = entries("user=more");
-    let found = policy.domains.find("edge", &entries).expect("a rule");
+    let found = policy
+        .domains
+        .find("edge", &entries, false)
+        .expect("a rule");
     let more = policy.charge(&mut claims, &found, 1, None, true);
     assert_eq!(more.expect_err("too many"), TooManyBuckets);
 }

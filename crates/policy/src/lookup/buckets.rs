@@ -31,7 +31,7 @@ impl Policy {
         };
         let entries = entries.iter().map(entry);
         let entries = entries.collect::<Result<Vec<Entry<'v>>, LookupError>>()?;
-        let found = self.domains.find(domain, &entries);
+        let found = self.domains.find(domain, &entries, true);
         let found = found.ok_or_else(|| LookupError::Descriptor((*domain).to_owned()))?;
         let buckets = self.buckets(&found, 1).into_iter();
         let (own, other): (Vec<_>, Vec<_>) = buckets

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{Requests, Status, framed};
+use super::{MESSAGE_MAX, Requests, Status, framed};
 use crate::messages::HealthCheckRequest;
 
 /// A body that sends one piece after each pause, and does not end.
@@ -72,7 +72,7 @@ const LATE: Status = Status::deadline_exceeded("no message arrived within 10 sec
 async fn grpc_message_that_is_not_whole_within_ten_seconds_ends_the_call() {
     for pieces in [Vec::new(), bytes()] {
         let begin = Instant::now();
-        let read = Requests::new(Paced::new(pieces, 4)).one::<HealthCheckRequest>();
+        let read = Requests::new(Paced::new(pieces, 4), MESSAGE_MAX).one::<HealthCheckRequest>();
         assert_eq!(read.await, Err(LATE));
         let took = begin.elapsed().as_secs();
         assert!((10..12).contains(&took), "{took}");
@@ -81,7 +81,8 @@ async fn grpc_message_that_is_not_whole_within_ten_seconds_ends_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn grpc_stream_has_ten_seconds_for_each_message_and_ends_at_the_first_that_is_late() {
-    let mut requests = Requests::new(Paced::new([(); 3].map(|()| framed(&message())), 9));
+    let body = Paced::new([(); 3].map(|()| framed(&message())), 9);
+    let mut requests = Requests::new(body, MESSAGE_MAX);
     let begin = Instant::now();
     for _ in 0..3 {
         assert_eq!(next(&mut requests).await, Some(Ok(message())));

@@ -24,6 +24,8 @@ forms! {
 pub struct EnvoyFile {
     /// The number of its text among the sources.
     text: u32,
+    /// Where its lines begin.
+    lines: Vec<usize>,
     documents: Vec<RateLimitFile>,
 }
 
@@ -60,56 +62,82 @@ fn files(patterns: &[At<Text>], context: &mut Context<'_>) -> Vec<EnvoyFile> {
             }
         }
     }
+    let descriptors: usize = files.iter().map(EnvoyFile::descriptors).sum();
+    if let Some(pattern) = patterns.last().filter(|_| descriptors > DESCRIPTORS_MAX) {
+        let title = format!("{descriptors} descriptors are too many: at most {DESCRIPTORS_MAX}");
+        context.error(title, pattern.place, "read here");
+    }
     files
 }
 
 fn file(name: &str, text: String, context: &mut Context<'_>) -> Option<EnvoyFile> {
     let read = rate_limit_yaml::read(name, &text);
+    let ends = text.match_indices('\n').map(|(end, _)| end + 1);
+    let lines: Vec<usize> = std::iter::once(0).chain(ends).collect();
     let number = context.sources.add(name, text, std::path::Path::new(""));
     match read {
         Ok((documents, mistakes)) => {
+            let file = EnvoyFile {
+                text: number,
+                lines,
+                documents,
+            };
             for mistake in mistakes {
                 let title = format!("{}: {}", mistake.what, mistake.why);
-                let place = place(number, mistake.place, context);
+                let place = file.place(mistake.place, context);
                 context.error(title, place, "here");
             }
-            Some(EnvoyFile {
-                text: number,
-                documents,
-            })
+            Some(file)
         }
         Err(error) => {
             let position = Position {
                 line: error.line,
                 column: error.column,
             };
-            let place = place(number, position, context);
+            let file = EnvoyFile {
+                text: number,
+                lines,
+                documents: Vec::new(),
+            };
+            let place = file.place(position, context);
             context.error("this is not YAML", place, error.what);
             None
         }
     }
 }
 
-/// The rest of the line at a position.
-fn place(text: u32, at: Position, context: &Context<'_>) -> Place {
-    let source = &context.sources.of(text).text;
-    let mut before = 0;
-    for line in source.split_inclusive('\n').take(at.line.saturating_sub(1)) {
-        before += line.len();
+impl EnvoyFile {
+    fn descriptors(&self) -> usize {
+        fn count(list: &[Descriptor]) -> usize {
+            let within = list.iter().map(|one| count(&one.descriptors));
+            list.len() + within.sum::<usize>()
+        }
+        let documents = self.documents.iter();
+        documents.map(|document| count(&document.descriptors)).sum()
     }
-    let line = source[before..].lines().next().unwrap_or_default();
-    let skip: usize = line
-        .chars()
-        .take(at.column.saturating_sub(1))
-        .map(char::len_utf8)
-        .sum();
-    let end = line.split(" #").next().unwrap_or(line).trim_end().len();
-    Place::new(text, before + skip..before + end.max(skip))
+
+    /// The rest of the line at a position.
+    fn place(&self, at: Position, context: &Context<'_>) -> Place {
+        let source = &context.sources.of(self.text).text;
+        let line = at.line.saturating_sub(1).min(self.lines.len() - 1);
+        let before = self.lines[line];
+        let line = source[before..].lines().next().unwrap_or_default();
+        let skip: usize = line
+            .chars()
+            .take(at.column.saturating_sub(1))
+            .map(char::len_utf8)
+            .sum();
+        let end = line.split(" #").next().unwrap_or(line).trim_end().len();
+        Place::new(self.text, before + skip..before + end.max(skip))
+    }
 }
+
+/// The most descriptors of all files. A limit takes 25 KB, and 1 KB of each scrape.
+const DESCRIPTORS_MAX: usize = 10_000;
 
 /// The path to descriptors of a file.
 struct Within<'w> {
-    text: u32,
+    file: &'w EnvoyFile,
     domain: &'w str,
     steps: &'w [Step],
     /// The name of a limit here: the domain, keys and values, joined as in the service's metrics.
@@ -122,7 +150,7 @@ impl Compiler<'_, '_> {
         for document in &file.documents {
             self.domains.add(&document.domain);
             let within = Within {
-                text: file.text,
+                file,
                 domain: &document.domain,
                 steps: &[],
                 name: document.domain.clone(),
@@ -144,7 +172,7 @@ impl Compiler<'_, '_> {
                 None => format!("{}.{}", within.name, descriptor.key),
             };
             if let Some(written) = &descriptor.rate_limit {
-                let place = place(within.text, written.place, self.context);
+                let place = within.file.place(written.place, self.context);
                 let mut rule = DescriptorRule {
                     name: written.name.as_deref().map(Arc::from),
                     replaces: written
@@ -165,7 +193,9 @@ impl Compiler<'_, '_> {
                         rule.limits = self.limit(At { value, place }, rate, descriptor.shadow_mode);
                     }
                 }
-                self.insert(within.domain, steps.clone(), rule, place);
+                self.insert(within.domain, &steps, rule, place);
+            } else {
+                self.domains.exempt(within.domain, &steps);
             }
             let below = Within {
                 steps: &steps,
@@ -177,16 +207,16 @@ impl Compiler<'_, '_> {
     }
 
     /// Adds the limit of a descriptor; returns its index.
-    fn limit(&mut self, name: At<String>, rate: Rate, shadow: bool) -> Vec<usize> {
+    pub(super) fn limit(&mut self, name: At<String>, rate: Rate, shadow: bool) -> Vec<usize> {
         let (limits, context) = (&mut *self.limits, &mut *self.context);
-        let mut written = limits.written.iter();
-        if let Some(known) = written.find(|known| known.name.value == name.value) {
+        if let Some(known) = self.named.get(&name.value) {
             let title = format!("two limits would be called `{}`", name.value);
             context
-                .twice(title, name.place, known.name.place)
+                .twice(title, name.place, *known)
                 .note("a limit of a file is called by its domain, keys and values");
             return Vec::new();
         }
+        self.named.insert(name.value.clone(), name.place);
         let mode = if shadow { Mode::Shadow } else { Mode::Enforce };
         let Some((rule, amounts)) = window_of_clock(&name, rate, mode, self.around, context) else {
             return Vec::new();

@@ -76,6 +76,7 @@ impl Compiler<'_, '_> {
             value: entry.value.clone(),
             shared: entry.share_threshold,
         });
+        let steps: Vec<Step> = steps.collect();
         let compiled = DescriptorRule {
             name: rule.name.as_deref().map(Arc::from),
             replaces: rule
@@ -89,7 +90,7 @@ impl Compiler<'_, '_> {
             quota: rule.quota_mode,
         };
         let place = at("descriptor", context);
-        self.insert(&rule.domain, steps.collect(), compiled, place);
+        self.insert(&rule.domain, &steps, compiled, place);
     }
 }
 

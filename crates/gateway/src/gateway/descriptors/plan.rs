@@ -51,7 +51,11 @@ impl<'p> Plan<'p> {
     ) -> Result<Self, TooManyBuckets> {
         let found: SmallVec<[Option<Found<'p>>; 4]> = asked
             .iter()
-            .map(|one| policy.domains.find(domain, &one.entries))
+            .map(|one| {
+                policy
+                    .domains
+                    .find(domain, &one.entries, one.numbers.is_some())
+            })
             .collect();
         let replaced = |name: &Arc<str>| {
             let rules = found.iter().flatten().map(|found| found.rule);
