@@ -121,18 +121,26 @@ def burst():
     return svg(690, 284, parts)
 
 
+def configuration(tests):
+    """What the picture shows, as a file whose tests `tollgate check` runs: the page shows it."""
+    limits, routes, blocks = [], [], []
+    for (name, path, _), (_, allowed, refused) in zip(ROWS, tests):
+        algorithm, _, size = name.partition(", burst ")
+        limits.append(f'[limits.{path}]\nrate = "10/minute"\n' + (f"burst = {size}" if size else f'algorithm = "{algorithm}"') + '\nper = "address"\n')
+        routes.append(f'[[routes]]\nmatch = "/{path}"\nupstream = "builtin:echo"\nlimits = ["{path}"]\n')
+        blocks.append(
+            f'[[tests]]\nsend = "{len(ARRIVALS)} x GET /{path} from 192.0.2.1 at 0s every 3s"\n'
+            f"expect = {{ allowed = {allowed}, refused = {refused} }}\n"
+        )
+    return "\n".join(limits + routes + blocks)
+
+
 def main():
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "src/pictures")
     picture, tests = algorithms()
     (folder / "algorithms.svg").write_text(picture)
     (folder / "burst.svg").write_text(burst())
-    # What the picture shows, as tests for `tollgate check`: the page includes them.
-    blocks = [
-        f'\n[[tests]]\nsend = "{len(ARRIVALS)} x GET /{path} from 192.0.2.1 at 0s every 3s"\n'
-        f"expect = {{ allowed = {allowed}, refused = {refused} }}\n"
-        for path, allowed, refused in tests
-    ]
-    (folder / "algorithms.toml").write_text("".join(blocks))
+    (folder / "algorithms.toml").write_text(configuration(tests))
 
 
 main()

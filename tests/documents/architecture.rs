@@ -61,6 +61,22 @@ fn architecture_arrows_of_the_drawing_are_the_dependencies_of_the_crates() {
     }
 }
 
+#[test]
+fn architecture_places_that_contributing_names_are_there() {
+    let page = text(Path::new("CONTRIBUTING.md"));
+    let words = page.split('`').skip(1).step_by(2);
+    let is_place = |word: &&str| {
+        ["crates/", "src/", "tests/"]
+            .iter()
+            .any(|start| word.starts_with(start))
+    };
+    let places: Vec<&str> = words.filter(is_place).collect();
+    assert!(places.len() > 50, "{places:?}");
+    for place in places {
+        assert!(Path::new(place).exists(), "{place} is not there");
+    }
+}
+
 /// An arrow back up would be a circle, which cargo refuses; a crate that lists itself above its users
 /// in the drawing reads as one.
 #[test]

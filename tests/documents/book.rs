@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use crate::markdown::{Document, documents, root};
+use crate::reference::current;
 use crate::{BOOK, EXAMPLES, README};
 
 /// Every document of the repository.
@@ -109,6 +110,50 @@ fn documents_book_lists_every_page() {
         .filter(|path| !path.ends_with("SUMMARY.md"))
         .collect();
     assert_eq!(listed, there);
+}
+
+/// A page is read on the repository's own pages, too, where mdBook's `{{#include}}` is not replaced.
+#[test]
+fn documents_pages_show_the_files_that_they_name() {
+    let mut shown = 0;
+    for document in documents(&[BOOK]) {
+        let page = document.path.display();
+        assert!(
+            !document.text.contains("{{#include"),
+            "{page} includes a file"
+        );
+        let (text, files) = with_files(&document.text);
+        shown += files;
+        current(&document.path, &text);
+    }
+    assert!(shown > 8, "pages show files of the repository: {shown}");
+    let design = std::fs::read_to_string(root().join("DESIGN.md")).expect("a page");
+    let note = "<!-- This is DESIGN.md, written here by `BLESS=1 cargo test --test documents`; do not edit. -->";
+    current(
+        Path::new("docs/src/understand/design.md"),
+        &format!("{note}\n\n{design}"),
+    );
+}
+
+/// A page whose blocks below `<!-- file NAME, from PATH -->` are these files, and how many they are.
+fn with_files(page: &str) -> (String, usize) {
+    let (mut text, mut files) = (String::new(), 0);
+    let mut lines = page.split_inclusive('\n');
+    while let Some(line) = lines.next() {
+        text.push_str(line);
+        let named = line
+            .strip_prefix("<!-- file ")
+            .and_then(|rest| rest.split_once(", from "));
+        let Some(path) = named.and_then(|(_, path)| path.strip_suffix(" -->\n")) else {
+            continue;
+        };
+        let file = std::fs::read_to_string(root().join(path));
+        text.push_str(lines.next().expect("a block"));
+        text.push_str(&file.unwrap_or_else(|error| panic!("{path}: {error}")));
+        text.extend(lines.by_ref().find(|line| *line == "```\n"));
+        files += 1;
+    }
+    (text, files)
 }
 
 #[test]

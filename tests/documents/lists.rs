@@ -105,6 +105,33 @@ fn documents_placeholders_are_those_of_the_code() {
     }
 }
 
+/// The ratios of the README are those of the page, without their ranges.
+#[test]
+fn documents_readme_has_the_figures_of_the_page() {
+    let page = read("docs/src/measure/proxy.md");
+    let rows = |text: &str, heading: &str| -> Vec<Vec<String>> {
+        let section = text.split(heading).nth(1).expect("the section");
+        let table = section.split("\n## ").next().unwrap_or_default();
+        let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+        rows.map(|row| {
+            let cells = row.split('|').skip(1).map(str::trim);
+            cells
+                .map(|cell| cell.split(" [").next().unwrap_or(cell).to_owned())
+                .collect()
+        })
+        .collect()
+    };
+    let measured = rows(&page, "\n## Beside NGINX\n");
+    let shown = rows(&read(README), "\n## How fast\n");
+    assert!(shown.len() >= 5, "{shown:?}");
+    for row in shown {
+        assert!(
+            measured.contains(&row),
+            "the page has no {row:?}: {measured:?}"
+        );
+    }
+}
+
 #[test]
 fn documents_metrics_that_are_named_exist() {
     let known = read("docs/src/reference/metrics.md");

@@ -7,7 +7,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A Markdown file; `{{#include FILE}}` is replaced by that file, as mdBook does.
+/// A Markdown file.
 pub(crate) struct Document {
     /// Its path inside the repository.
     pub(crate) path: PathBuf,
@@ -34,7 +34,8 @@ pub(crate) enum Directive {
     /// No comment: a whole configuration, or commands that are run.
     #[default]
     None,
-    /// `<!-- file NAME -->`: later commands of the page find the block under this name.
+    /// `<!-- file NAME -->`: later commands of the page find the block under this name. With `, from PATH` behind the name
+    /// it is that file of the repository.
     File(String),
     /// `<!-- fragment -->`: the test adds the tables that the block refers to.
     Fragment,
@@ -47,7 +48,7 @@ impl Document {
         let full = root().join(path);
         let raw = std::fs::read_to_string(&full)
             .unwrap_or_else(|error| panic!("{}: {error}", full.display()));
-        Self::parse(path, &with_includes(&raw, &full))
+        Self::parse(path, &raw)
     }
 
     /// A page of this text.
@@ -99,7 +100,10 @@ impl Document {
             .and_then(|rest| rest.strip_suffix(" -->"))
         {
             *directive = match comment.split_once([' ', ':']) {
-                Some(("file", name)) => Directive::File(name.to_owned()),
+                Some(("file", name)) => {
+                    let (name, _) = name.split_once(", from ").unwrap_or((name, ""));
+                    Directive::File(name.to_owned())
+                }
                 Some(("not", _)) if comment.starts_with("not run: ") => Directive::NotRun,
                 None if comment == "fragment" => Directive::Fragment,
                 // Any other comment speaks to people.
@@ -157,23 +161,6 @@ fn collect(path: &Path, into: &mut Vec<PathBuf>) {
     } else if path.extension().is_some_and(|extension| extension == "md") {
         into.push(path.to_owned());
     }
-}
-
-fn with_includes(text: &str, file: &Path) -> String {
-    const OPEN: &str = "{{#include ";
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(start) = rest.find(OPEN) {
-        let after = &rest[start + OPEN.len()..];
-        let end = after.find("}}").expect("an include has an end");
-        let named = file.parent().expect("a folder").join(&after[..end]);
-        let included = std::fs::read_to_string(&named)
-            .unwrap_or_else(|error| panic!("{}: {}: {error}", file.display(), named.display()));
-        out.push_str(&rest[..start]);
-        out.push_str(included.trim_end());
-        rest = &after[end + 2..];
-    }
-    out + rest
 }
 
 /// The anchor of a heading: lower case, blanks as hyphens, no punctuation.

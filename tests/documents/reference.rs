@@ -29,7 +29,7 @@ fn documents_reference_of_the_file_follows_the_schema() {
         };
         page.table(name, about);
         let text = page.text;
-        current(&format!("docs/src/reference/file/{name}.md"), &text);
+        made(&format!("docs/src/reference/file/{name}.md"), &text);
     }
     assert!(
         missing.is_empty(),
@@ -47,7 +47,7 @@ fn documents_reference_of_the_command_line_follows_its_help() {
     );
     command(&[], &mut text);
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    current(
+    made(
         "docs/src/reference/cli.md",
         &format!("{}\n", lines.join("\n")),
     );
@@ -107,7 +107,7 @@ fn documents_reference_of_metrics_follows_a_scrape() {
         _ = writeln!(text, "| `{name}` | {kind} | {labels} | {} |", cell(about));
     }
     assert!(named > 30, "{scrape}");
-    current("docs/src/reference/metrics.md", &text);
+    made("docs/src/reference/metrics.md", &text);
 }
 
 /// A scrape as the page shows it, so that every name that other pages mention is held to it.
@@ -553,18 +553,23 @@ pub(crate) fn tollgate(words: &[&str]) -> String {
 }
 
 /// Holds a page to what the code makes now; with `BLESS` set, writes it.
-pub(crate) fn current(path: &str, text: &str) {
+fn made(path: &str, text: &str) {
     const NOTE: &str =
         "<!-- Made from the code by `BLESS=1 cargo test --test documents`; do not edit. -->\n";
+    current(Path::new(path), &format!("{NOTE}\n{text}"));
+}
+
+/// Holds a page to this text; with `BLESS` set, writes it.
+pub(crate) fn current(path: &Path, text: &str) {
     let file = root().join(path);
-    let text = format!("{NOTE}\n{text}");
-    if std::env::var_os("BLESS").is_some() {
+    let there = std::fs::read_to_string(&file).unwrap_or_default();
+    if there != text && std::env::var_os("BLESS").is_some() {
         std::fs::write(&file, text).expect("written");
         return;
     }
-    let there = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         there == text,
-        "{path} is not what the code says: run BLESS=1 cargo test --test documents, and read what changed"
+        "{} is not what it is made from: run BLESS=1 cargo test --test documents, and read what changed",
+        path.display()
     );
 }

@@ -14,9 +14,9 @@ use tollgate_store::clock::Clock;
 use crate::harness::client::Answer;
 use crate::harness::{self, Connection, Nginx, Upstream, eventually, load, repository};
 
-/// A file that the page shows.
-fn shown(name: &str) -> String {
-    harness::shown("do/auth-request.md", name)
+/// A file that the page of a neighbour shows.
+fn shown(neighbour: &str, name: &str) -> String {
+    harness::shown(&format!("do/beside-{neighbour}.md"), name)
 }
 
 fn free_port() -> u16 {
@@ -24,11 +24,10 @@ fn free_port() -> u16 {
     free.local_addr().expect("its address").port()
 }
 
-/// A kind of proxy: the file of the gateway that it uses, and how it is started.
+/// A kind of proxy: the neighbour whose page has its files, and how it is started.
 #[derive(Clone, Copy)]
 struct Kind {
-    /// The gateway's file.
-    gateway: &'static str,
+    neighbour: &'static str,
     start: fn(Ports) -> Option<Proxy>,
     /// Its status while Tollgate is down.
     down: u16,
@@ -61,23 +60,23 @@ enum Proxy {
 }
 
 impl Proxy {
-    /// Runs `program` in a folder with these files of the page.
-    fn run(program: &str, arguments: &[&str], files: &[&str], ports: Ports) -> Option<Self> {
+    /// Runs the program of a neighbour in a folder with these files of its page.
+    fn run(neighbour: &str, arguments: &[&str], files: &[&str], ports: Ports) -> Option<Self> {
         let installed = repository().join("target/neighbours/bin");
         let system = ["/usr/sbin", "/usr/bin", "/usr/local/bin"].map(Path::new);
         let known = [&*installed].into_iter().chain(system);
-        let known: Vec<_> = known.map(|folder| folder.join(program)).collect();
+        let known: Vec<_> = known.map(|folder| folder.join(neighbour)).collect();
         let Some(program) = known.iter().find(|path| path.exists()) else {
             assert!(
                 std::env::var_os("CI").is_none(),
-                "{program} is not installed"
+                "{neighbour} is not installed"
             );
-            eprintln!("!!! SKIPPED: {program} is not installed");
+            eprintln!("!!! SKIPPED: {neighbour} is not installed");
             return None;
         };
         let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
         for name in files {
-            let text = ports.into(&shown(name), port);
+            let text = ports.into(&shown(neighbour, name), port);
             std::fs::write(folder.path().join(name), text).expect("written");
         }
         let child = Command::new(program)
@@ -125,14 +124,17 @@ impl Drop for Proxy {
 }
 
 const NGINX: Kind = Kind {
-    gateway: "nginx-gateway.toml",
-    start: |ports| Nginx::start(|own| ports.into(&shown("nginx.conf"), own)).map(Proxy::Nginx),
+    neighbour: "nginx",
+    start: |ports| {
+        let text = shown("nginx", "nginx.conf");
+        Nginx::start(|own| ports.into(&text, own)).map(Proxy::Nginx)
+    },
     down: 500,
     slow: Some(500),
 };
 
 const CADDY: Kind = Kind {
-    gateway: "gateway.toml",
+    neighbour: "caddy",
     start: |ports| {
         let arguments = ["run", "--config", "Caddyfile", "--adapter", "caddyfile"];
         Proxy::run("caddy", &arguments, &["Caddyfile"], ports)
@@ -142,7 +144,7 @@ const CADDY: Kind = Kind {
 };
 
 const HAPROXY: Kind = Kind {
-    gateway: "gateway.toml",
+    neighbour: "haproxy",
     start: |ports| {
         let files = ["haproxy.cfg", "tollgate.lua"];
         Proxy::run("haproxy", &["-db", "-f", "haproxy.cfg"], &files, ports)
@@ -153,7 +155,9 @@ const HAPROXY: Kind = Kind {
 
 /// Starts Tollgate with a file of the page, where a rate may be replaced.
 fn tollgate(kind: Kind, ports: Ports, rate: Option<&str>) -> RunningGateway {
-    let mut text = ports.into(&shown(kind.gateway), 0).replace(":8080", ":0");
+    let mut text = ports
+        .into(&shown(kind.neighbour, "gateway.toml"), 0)
+        .replace(":8080", ":0");
     if let Some(rate) = rate {
         text = text.replace("rate = \"10/second\"\nburst = 10", rate);
         text.push_str(

@@ -1,4 +1,4 @@
-//! A store that loses its data loses the overrides of its limits: `docs/src/do/at-3-am.md`.
+//! A store that loses its data loses the overrides of its limits: `docs/src/reference/admin.md`.
 
 use std::path::Path;
 

@@ -9,7 +9,7 @@ use crate::rls::stores::{Server, Shared};
 /// NGINX with the lines of the page that let requests pass without Tollgate.
 const NGINX_OPEN: Kind = Kind {
     start: |ports| {
-        let mut text = shown("nginx.conf");
+        let mut text = shown("nginx", "nginx.conf");
         for (file, before) in [
             (
                 "nginx-pass.conf",
@@ -18,7 +18,7 @@ const NGINX_OPEN: Kind = Kind {
             ("nginx-pass-location.conf", "    location @refused"),
         ] {
             assert!(text.contains(before), "{before}");
-            text = text.replacen(before, &format!("{}{before}", shown(file)), 1);
+            text = text.replacen(before, &format!("{}{before}", shown("nginx", file)), 1);
         }
         Nginx::start(|own| ports.into(&text, own)).map(Proxy::Nginx)
     },
@@ -56,7 +56,7 @@ const INGRESS: Kind = Kind {
         let text = format!(
             "server {{ listen 127.0.0.1:8082;\n{}\
              location / {{ auth_request /_external-auth; proxy_pass http://127.0.0.1:3000; }} }}\n",
-            shown("ingress.conf")
+            shown("nginx", "ingress.conf")
         );
         Nginx::start(|own| ports.into(&text, own)).map(Proxy::Nginx)
     },
@@ -90,7 +90,7 @@ fn admits_what_the_limit_says_on(server: Option<Server>) {
         return;
     };
     let shared = Shared::new(server);
-    let file = shown("nginx-gateway.toml")
+    let file = shown("nginx", "gateway.toml")
         .replace(":8080", ":0")
         .replace(":9190", ":0");
     let file = file + &shared.table;
@@ -99,7 +99,7 @@ fn admits_what_the_limit_says_on(server: Option<Server>) {
         .each_ref()
         .map(|gateway| format!("server {};", gateway.deciding()));
     let upstream = Upstream::hello();
-    let text = shown("nginx.conf")
+    let text = shown("nginx", "nginx.conf")
         .replace("server 127.0.0.1:9190;", &servers.join(" "))
         .replace(":3000", &format!(":{}", upstream.port()));
     let nginx = Nginx::start(|own| text.replace(":8082", &format!(":{own}")));

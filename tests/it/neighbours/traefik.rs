@@ -7,7 +7,7 @@ use super::{
 use crate::harness::eventually;
 
 const TRAEFIK: Kind = Kind {
-    gateway: "gateway.toml",
+    neighbour: "traefik",
     start: |ports| {
         let files = ["traefik.yaml", "dynamic.yaml"];
         let proxy = Proxy::run("traefik", &["--configFile=traefik.yaml"], &files, ports)?;
