@@ -50,6 +50,7 @@ mod redis_sentinel;
 mod resets;
 mod sql_conflicts;
 mod sql_faults;
+mod unanswered;
 mod unreachable;
 
 use tollgate_testkit::servers;

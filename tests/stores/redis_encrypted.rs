@@ -70,17 +70,6 @@ async fn both_sides_show_certificates_and_a_stranger_s_is_refused() {
     );
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     assert_eq!(drain(&store, &five, b"k").await, 5);
-    // Requests that are alone call over connections of their own, which are encrypted as well.
-    let many = bucket("many", 1, 1_000_000, Micros::from_secs(1), 1_000_000);
-    eventually("call of its own", PATIENCE, async || {
-        assert!(draw(&store, &many, b"k").await.unwrap());
-        store
-            .counters()
-            .own_calls
-            .load(std::sync::atomic::Ordering::Relaxed)
-            > 0
-    })
-    .await;
 
     for (what, host, tls) in [
         (

@@ -19,6 +19,8 @@ pub(crate) struct Script {
     answers: Mutex<VecDeque<Result<Draw, StoreError>>>,
     settled: Mutex<Vec<Change>>,
     asked: Mutex<u32>,
+    /// How many requests were refused for want of a response.
+    forgone: Mutex<u32>,
 }
 
 impl Store for Script {
@@ -33,6 +35,10 @@ impl Store for Script {
             Some(answer) => answer,
             None => std::future::pending().await,
         }
+    }
+
+    fn forgo(&self, _: &Deadline) {
+        *self.forgone.lock().expect("not poisoned") += 1;
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {

@@ -69,10 +69,16 @@ where
             }
             ((answer.granted, answer.standings), 0)
         }
-        Err(error) => match without_store(generation, &shared, &error) {
-            Ok(decided) => (decided, places(claims, Placement::Shared)),
-            Err(unavailable) => return Decision::Unavailable(unavailable),
-        },
+        Err(error) => {
+            let decided = without_store(generation, &shared, &error);
+            if !decided.as_ref().is_ok_and(|(granted, _)| *granted) {
+                generation.shared.forgo(deadline);
+            }
+            match decided {
+                Ok(decided) => (decided, places(claims, Placement::Shared)),
+                Err(unavailable) => return Decision::Unavailable(unavailable),
+            }
+        }
     };
     let (granted, standings) = answer;
     undo.armed = !granted;

@@ -41,6 +41,12 @@ impl Store for Backend {
         }
     }
 
+    fn forgo(&self, deadline: &Deadline) {
+        if let Self::Remote(store) = self {
+            store.forgo(deadline);
+        }
+    }
+
     fn settle(&self, settlements: &[Settlement<'_>]) {
         if let Self::Remote(store) = self {
             store.settle(settlements);

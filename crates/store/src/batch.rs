@@ -14,9 +14,10 @@
 //! granted a different number than the core would, this is counted, and the server is believed only
 //! if it granted fewer.
 //!
-//! **In time.** Every request has a deadline and gets a result by then, whatever the server does. A
-//! lost response counts as charged: the charge of a request is never sent twice. Corrections that
-//! got no response are in [`receipt`].
+//! **In time.** Every request has a deadline and gets a result by then, whatever the server does. The
+//! charge of a request that may have been made is never sent twice; what the server turns out to have
+//! drawn for a request that was refused, or whose caller is gone, is given back ([`unanswered`]).
+//! Corrections that got no response are in [`receipt`].
 
 mod assemble;
 mod attempts;
@@ -33,11 +34,11 @@ mod replicas;
 pub(crate) mod servers;
 mod shared;
 mod trouble;
+mod unanswered;
 #[cfg(test)]
 mod tests;
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -48,13 +49,15 @@ use tokio::sync::oneshot;
 pub use self::counters::{Counters, Health};
 pub(crate) use self::deliver::decide;
 pub(crate) use self::documents::{NewDocument, Origin, ToldDocument};
-pub(crate) use self::flight::fly_alone;
+#[cfg(any(test, feature = "redis"))]
+pub(crate) use self::flight::STRAGGLES;
 pub(crate) use self::lane::{lane, start};
 pub(crate) use self::outages::Outages;
 pub(crate) use self::receipt::Receipt;
 pub(crate) use self::servers::Servers;
 pub(crate) use self::shared::{ServerPart, Shared};
 pub(crate) use self::trouble::{Obstacle, Trouble};
+pub(crate) use self::unanswered::Unanswered;
 use super::StoreError;
 use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::lease::Wish;
@@ -89,7 +92,31 @@ pub(crate) struct Ask {
     /// Whether it only reads the bucket.
     pub(crate) peek: bool,
     pub(crate) deadline: Timestamp,
-    pub(crate) reply: Option<oneshot::Sender<Result<Draw, StoreError>>>,
+    pub(crate) reply: Option<oneshot::Sender<Reply>>,
+    /// Set once the request has been told that it gets no answer in time.
+    pub(crate) unanswered: Option<Arc<Unanswered>>,
+    /// How often its call was made over a connection that had ended.
+    pub(crate) repeats: u8,
+}
+
+/// What a request receives.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) outcome: Result<Draw, StoreError>,
+    /// What was drawn, to be given back if nobody takes it.
+    pub(crate) wants: Wants,
+    /// Of a draw that the store may have made.
+    pub(crate) unanswered: Option<Arc<Unanswered>>,
+}
+
+impl From<Result<Draw, StoreError>> for Reply {
+    fn from(outcome: Result<Draw, StoreError>) -> Self {
+        Self {
+            outcome,
+            wants: Wants::new(),
+            unanswered: None,
+        }
+    }
 }
 
 /// A correction to be sent to the store.
@@ -257,17 +284,6 @@ impl Answer {
     }
 }
 
-/// Lets a single request call the server directly, without the store's thread.
-pub(crate) trait InPlace: std::fmt::Debug + Send + Sync {
-    /// Makes the call of `ask`, which also delivers its result. Returns the request if no call is
-    /// possible now.
-    fn call<'c>(
-        &'c self,
-        shared: &'c Shared,
-        ask: Ask,
-    ) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask>;
-}
-
 /// The connection method of a kind of server.
 pub(crate) trait Link: 'static {
     /// A live connection.
@@ -282,6 +298,11 @@ pub(crate) trait Link: 'static {
         connection: &Self::Connection,
         batch: &Batch,
     ) -> impl Future<Output = Result<Answer, Trouble>>;
+
+    /// Waits until it is noticed that the connection has ended, while no call is in flight.
+    fn ended(&self, _connection: &Self::Connection) -> impl Future<Output = ()> {
+        std::future::pending()
+    }
 
     /// The part of a bucket: buckets with different numbers must be in different calls (a cluster's
     /// slots). A single number means one call.
@@ -331,11 +352,10 @@ pub(crate) trait Link: 'static {
     fn housekeep_every(&self) -> Duration;
 }
 
-/// Delivers a request's outcome.
+/// Delivers the outcome of a request for which nothing was drawn.
 fn answer(mut ask: Ask, outcome: Result<Draw, StoreError>) {
     if let Some(reply) = ask.reply.take() {
-        // A client that is gone needs no response. Units it was granted stay charged, which is the
-        // strict choice.
-        let _ = reply.send(outcome);
+        // A client that is gone needs no response.
+        let _ = reply.send(outcome.into());
     }
 }

@@ -33,6 +33,8 @@ pub enum Circuit {
 pub struct Breaker {
     circuit: Circuit,
     failures: u32,
+    /// Whether a call got a response since the circuit was closed.
+    is_proven: bool,
     probe_wait: Micros,
     probe_at: Timestamp,
 }
@@ -43,6 +45,7 @@ impl Breaker {
         Self {
             circuit: Circuit::Open,
             failures: 0,
+            is_proven: false,
             probe_wait: PROBE_FIRST,
             probe_at: now,
         }
@@ -56,6 +59,12 @@ impl Breaker {
     /// Records that a call got a response.
     pub const fn succeeded(&mut self) {
         self.failures = 0;
+        self.is_proven = true;
+    }
+
+    /// Whether the connection has worked.
+    pub const fn is_proven(&self) -> bool {
+        self.is_proven
     }
 
     /// Records that a call got no response in time; returns whether this opened the circuit.
@@ -85,6 +94,7 @@ impl Breaker {
     pub const fn probe_succeeded(&mut self) {
         self.circuit = Circuit::Closed;
         self.failures = 0;
+        self.is_proven = false;
         self.probe_wait = PROBE_FIRST;
     }
 

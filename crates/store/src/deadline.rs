@@ -1,6 +1,11 @@
 //! The one deadline for all work of a request on a shared store.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::batch::Unanswered;
 
 use tollgate_limit::{Micros, Timestamp};
 
@@ -10,18 +15,33 @@ use tollgate_limit::{Micros, Timestamp};
 /// The first visit to the store sets it, `answer_within` later. The other visits of the request get
 /// what is left of that time. A store in the process never sets it, so no clock is read for one.
 #[derive(Debug, Default)]
-pub struct Deadline(AtomicU64);
+pub struct Deadline {
+    /// In microseconds; zero: not set yet.
+    at: AtomicU64,
+    /// The draw that the store has not answered.
+    unanswered: Mutex<Option<Arc<Unanswered>>>,
+}
 
 impl Deadline {
     /// The deadline of a visit that begins at `now`. The first visit sets it to `within` later.
     pub(crate) fn of_visit(&self, now: Timestamp, within: Micros) -> Timestamp {
-        let set = Timestamp::from_micros(self.0.load(Ordering::Relaxed));
+        let set = Timestamp::from_micros(self.at.load(Ordering::Relaxed));
         if set != Timestamp::default() {
             return set;
         }
         let until = now.after(within);
-        self.0.store(until.as_micros(), Ordering::Relaxed);
+        self.at.store(until.as_micros(), Ordering::Relaxed);
         until
+    }
+
+    /// Records a draw that the store may have made.
+    pub(crate) fn keep_unanswered(&self, draw: Option<Arc<Unanswered>>) {
+        *self.unanswered.lock() = draw;
+    }
+
+    /// The last draw, if the store has not answered it.
+    pub(crate) fn take_unanswered(&self) -> Option<Arc<Unanswered>> {
+        self.unanswered.lock().take()
     }
 }
 

@@ -78,6 +78,10 @@ pub trait Store: 'static {
         async move { self.draw_until(claims, &Deadline::default()).await }
     }
 
+    /// The request of `deadline` was refused because the store did not respond: what the store turns
+    /// out to have charged for it is given back. Without this its units stay charged.
+    fn forgo(&self, _deadline: &Deadline) {}
+
     /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail: a
     /// remote store queues the correction for its next call and counts what it must drop.
     fn settle(&self, settlements: &[Settlement<'_>]);

@@ -9,7 +9,6 @@ mod audit;
 mod bucket;
 mod certificates;
 mod cluster;
-mod in_place;
 mod link;
 mod pack;
 mod scripts;
@@ -21,7 +20,6 @@ pub use address::{Address, AddressError};
 pub use certificates::Certificates;
 
 use self::cluster::{Cluster, Nodes, slot};
-use self::in_place::Connections;
 use self::link::RedisLink;
 use super::batch::{ServerPart, Servers, Shared, lane};
 use super::lease::Leases;
@@ -64,8 +62,7 @@ pub fn start(address: Address, options: RemoteOptions) -> std::io::Result<Remote
     }
     let shared = Arc::new(shared);
     let link = RedisLink::new(address, clock, pinned, shared.clone());
-    let in_place = Box::new(Connections::new(link.clone()));
-    let servers = Servers::one(shared.clone(), Some(in_place));
+    let servers = Servers::one(shared.clone());
     RemoteStore::start("store-redis", &key_secret, servers, || {
         lane(shared, Rc::new(link))
     })

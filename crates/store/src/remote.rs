@@ -185,6 +185,10 @@ impl Store for RemoteStore {
         self.servers.draw(self.names.wants(claims), deadline).await
     }
 
+    fn forgo(&self, deadline: &Deadline) {
+        self.servers.forgo(deadline);
+    }
+
     fn settle(&self, settlements: &[Settlement<'_>]) {
         self.servers.settle(&self.names, settlements);
     }

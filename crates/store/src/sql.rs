@@ -60,7 +60,7 @@ pub(crate) fn start<D: Database + Send>(
     let shared = Arc::new(shared);
     let key_secret = options.key_secret.clone();
     let link = link(Base::new(options, shared.clone())).map_err(std::io::Error::other)?;
-    let servers = Servers::one(shared.clone(), None);
+    let servers = Servers::one(shared.clone());
     RemoteStore::start(thread, &key_secret, servers, || lane(shared, Rc::new(link)))
 }
 

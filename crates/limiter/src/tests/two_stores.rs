@@ -83,3 +83,25 @@ fn a_local_refusal_does_not_ask_the_shared_store() {
     assert!(matches!(check(&limiter, &claims), Decision::Deny(_)));
     assert_eq!(*limiter.shared().asked.lock().expect("not poisoned"), 1);
 }
+
+/// What the store may have charged for a request stays charged only if the request was admitted.
+#[test]
+fn request_without_a_response_of_the_store_forgoes_its_units_unless_it_is_admitted() {
+    for (when_down, requests, forgone) in [
+        (WhenDown::Refuse, 2, 2),
+        (WhenDown::Allow, 2, 0),
+        // The share of one of two gateways has five units.
+        (WhenDown::LocalShare, 7, 2),
+    ] {
+        let timeouts = (0..requests).map(|_| Err(StoreError::Timeout));
+        let (limiter, limits) = limiter(vec![shared(0, "shared", when_down)], timeouts.collect());
+        for _ in 0..requests {
+            match check(&limiter, &[claim(&limits[0])]) {
+                Decision::Allow(permit) => std::mem::forget(permit),
+                Decision::Deny(_) | Decision::Unavailable(_) => {}
+            }
+        }
+        let script = limiter.shared();
+        assert_eq!(*script.forgone.lock().expect("not poisoned"), forgone);
+    }
+}

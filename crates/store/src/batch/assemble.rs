@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::deliver::fail;
-use super::shared::Work;
+use super::shared::{Unmade, Work};
 use super::{
     Adjust, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Wanted, Wants, answer,
 };
@@ -27,6 +27,8 @@ pub(super) struct Flight {
     pub(super) wishing: Vec<Wishing>,
     /// The leases that are returned.
     pub(super) returned: Vec<Return>,
+    /// Whether its requests have been told that it gets no response in time.
+    pub(super) is_late: bool,
     buckets: HashTable<u32>,
     groups: HashTable<u32>,
 }
@@ -61,7 +63,7 @@ pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Fl
             None => corrections_later.push(correction),
         }
     }
-    shared.put_corrections_back(corrections_later);
+    shared.unmade(corrections_later, Unmade::Again);
     for errand in work.errands {
         let Some(leases) = &shared.leases else {
             continue;

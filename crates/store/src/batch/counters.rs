@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     /// Calls sent to the server.
     pub calls: AtomicU64,
-    /// Of these, calls that single requests made directly.
-    pub own_calls: AtomicU64,
     /// Requests that went to the server.
     pub asked: AtomicU64,
     /// Requests refused locally, from a bound, without a call.
@@ -21,6 +19,8 @@ pub struct Counters {
     pub corrections_dropped: AtomicU64,
     /// Corrections without a response, which are not sent again.
     pub corrections_unconfirmed: AtomicU64,
+    /// Refused requests for which the store may have charged units all the same.
+    pub draws_unknown: AtomicU64,
     /// Groups of which the server granted a different number than the core would have.
     pub diverged: AtomicU64,
     /// Times a connection was made.
@@ -58,11 +58,6 @@ impl Counters {
                 read(&self.calls),
             ),
             (
-                "store_own_calls",
-                "Calls that single requests made without a batch",
-                read(&self.own_calls),
-            ),
-            (
                 "store_requests",
                 "Requests for which the shared store was asked",
                 read(&self.asked),
@@ -91,6 +86,11 @@ impl Counters {
                 "store_corrections_unconfirmed",
                 "Settlements, refunds and releases to which the shared store gave no response, and which it may not have made",
                 read(&self.corrections_unconfirmed),
+            ),
+            (
+                "store_draws_unknown",
+                "Refused requests that the shared store may have charged: it gave no response",
+                read(&self.draws_unknown),
             ),
             (
                 "store_divergences",

@@ -1,13 +1,14 @@
 //! Turns a server's response into the results of all requests, by replaying the pure core on the
 //! states that the server used.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
 use super::assemble::Flight;
 use super::flight::Sent;
-use super::{Answer, Ask, Batch, Group, Shared, Trouble, answer};
+use super::{Answer, Ask, Batch, Group, Reply, Shared, Trouble, Unanswered, answer};
 use crate::StoreError;
 use crate::wire_form::StoredState;
 use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
@@ -45,6 +46,7 @@ pub(super) fn deliver(
         members,
         peeks,
         wishing,
+        is_late,
         ..
     } = flight;
     let received = shared.clock.now();
@@ -106,7 +108,7 @@ pub(super) fn deliver(
     }
     for (ask, answer) in answers {
         match answer {
-            Ok(draw) => grant(shared, ask, draw),
+            Ok(draw) => grant(shared, ask, draw, is_late),
             Err(error) => fail(shared, ask, error),
         }
     }
@@ -177,33 +179,81 @@ fn replay(
 }
 
 /// Delivers a decision. The places a request holds are recorded before it can give them back.
-fn grant(shared: &Shared, ask: Ask, draw: Draw) {
-    if !draw.granted || !ask.wants.iter().any(|wanted| wanted.shape.holds()) {
+fn grant(shared: &Shared, ask: Ask, draw: Draw, is_late: bool) {
+    if !draw.granted {
         answer(ask, Ok(draw));
         return;
     }
-    let Ask { wants, reply, .. } = ask;
-    shared.hold(&wants, &draw);
-    let back = match reply {
-        Some(reply) => reply.send(Ok(draw)),
-        None => Err(Ok(draw)),
-    };
-    if let Err(Ok(draw)) = back {
-        // The client is gone.
+    let Ask {
+        wants,
+        reply,
+        unanswered,
+        ..
+    } = ask;
+    let holds = wants.iter().any(|wanted| wanted.shape.holds());
+    if is_late {
+        // A heartbeat since then has freed its places.
+        if let Some((wants, draw)) = unanswered.and_then(|one| one.granted(wants, draw)) {
+            shared.give_units_back(&wants, &draw);
+        }
+        return;
+    }
+    if holds {
+        shared.hold(&wants, &draw);
+    }
+    let Some(reply) = reply else {
         shared.give_places_back(&wants, &draw);
+        if let Some((wants, draw)) = unanswered.and_then(|one| one.granted(wants, draw)) {
+            shared.give_units_back(&wants, &draw);
+        }
+        return;
+    };
+    let told = Reply {
+        wants,
+        ..Reply::from(Ok(draw))
+    };
+    if let Err(Reply {
+        outcome: Ok(draw),
+        wants,
+        ..
+    }) = reply.send(told)
+    {
+        // The client is gone.
+        shared.give_back(&wants, &draw);
     }
 }
 
 pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
-    if ask.reply.is_some() {
-        let counter = match &error {
-            StoreError::Timeout | StoreError::Overdue => &shared.counters.timeouts,
-            StoreError::Unavailable(_)
-            | StoreError::Lost(_)
-            | StoreError::Corrupt(_)
-            | StoreError::Garbled(_) => &shared.counters.unavailable,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+    let counter = match &error {
+        StoreError::Timeout | StoreError::Overdue => &shared.counters.timeouts,
+        StoreError::Unavailable(_)
+        | StoreError::Lost(_)
+        | StoreError::Corrupt(_)
+        | StoreError::Garbled(_) => &shared.counters.unavailable,
+    };
+    let may_have_charged = error.may_have_charged() && !ask.peek;
+    let Some(reply) = ask.reply else {
+        // It was told before. Only now it is known that no answer comes.
+        if may_have_charged && ask.unanswered.is_some_and(|draw| draw.lost()) {
+            shared.count_unknown_draw();
+        }
+        return;
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    let draw = may_have_charged.then(Arc::<Unanswered>::default);
+    if let Some(draw) = &draw {
+        draw.lost();
     }
-    answer(ask, Err(error));
+    let told = Reply {
+        unanswered: draw,
+        ..Reply::from(Err(error))
+    };
+    if let Err(Reply {
+        unanswered: Some(draw),
+        ..
+    }) = reply.send(told)
+    {
+        // The client is gone.
+        shared.forgo(&draw);
+    }
 }

@@ -1,13 +1,18 @@
 //! Sends calls, and waits for their responses while requests wait.
 
+use std::cell::RefCell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use super::assemble::{Flight, assemble};
 use super::deliver::{deliver, fail};
-use super::shared::Work;
-use super::{Answer, Ask, Correction, Link, Shared, Trouble, each};
+use super::shared::{Unmade, Work};
+use super::{Answer, Ask, Correction, Link, Reply, Shared, Trouble, Unanswered, each};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
@@ -44,23 +49,13 @@ pub(super) struct Flown {
 }
 
 impl Flown {
-    /// Queues corrections again that were not made and still can be, and counts the others as
-    /// dropped.
+    /// Sees to the corrections that were not made.
     pub(super) fn settle(mut self, shared: &Shared) -> (Vec<Landed>, Result<(), Trouble>) {
         for (trouble, undone) in &mut self.failed {
-            let undone = std::mem::take(undone);
-            match trouble {
-                // Another connection can make them.
-                Trouble::Unfit(_) | Trouble::Lost(_) | Trouble::Astray(_) => {
-                    shared.correct_again(undone);
-                }
-                Trouble::Late => shared.correct_later(undone),
-                // Their buckets are on a server that is not known yet.
-                Trouble::Moved(_) => shared.correct_elsewhere(undone),
-                Trouble::Refused(_) | Trouble::Corrupt(_) => {
-                    shared.drop_corrections(undone.len(), "the store refused them");
-                }
+            if matches!(trouble, Trouble::Late) && !undone.is_empty() {
+                shared.corrections_late();
             }
+            shared.unmade(std::mem::take(undone), Unmade::from(&*trouble));
         }
         self.into_outcome()
     }
@@ -103,19 +98,23 @@ impl Departing {
         Self::again(shared).or_else(|| Some(Self::of(shared, link, shared.take()?)))
     }
 
-    /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made.
+    /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made. A call
+    /// that is late is waited for only if somebody is to be told of it: then its response still says
+    /// what it drew for requests that were refused meanwhile.
     pub(super) async fn fly<L: Link>(
         self,
         shared: &Shared,
         link: &L,
         connection: &L::Connection,
+        late: Option<oneshot::Sender<()>>,
     ) -> Flown {
+        let late = RefCell::new(late);
         let mut flown = Flown {
             landed: Vec::with_capacity(self.0.len()),
             failed: Vec::new(),
         };
         let calls = self.0.into_iter();
-        let calls = calls.map(|flight| fly(shared, link, connection, flight, None));
+        let calls = calls.map(|flight| fly(shared, link, connection, flight, &late));
         each(calls, |ended| match ended {
             Ok(landed) => flown.landed.push(landed),
             Err(failed) => flown.failed.push(failed),
@@ -125,43 +124,14 @@ impl Departing {
     }
 }
 
-/// Makes the call of a single request; returns whether the connection is still good.
-pub(crate) async fn fly_alone<L: Link>(
-    shared: &Shared,
-    link: &L,
-    connection: &L::Connection,
-    ask: Ask,
-) -> bool {
-    let until = ask.deadline;
-    let work = Work {
-        asks: vec![ask],
-        ..Work::default()
-    };
-    let mut flights = assemble(shared, link, work);
-    match flights.pop() {
-        Some(flight) => {
-            shared.counters.own_calls.fetch_add(1, Ordering::Relaxed);
-            let landed = fly(shared, link, connection, flight, Some(until)).await;
-            let fine = landed.is_ok_and(|landed| landed.deliver(shared).is_ok());
-            if !fine {
-                // The breaker counts the lane's calls, so the following requests use the lane until
-                // one of its calls gets a response.
-                shared.suspect.store(true, Ordering::Release);
-            }
-            fine
-        }
-        None => true,
-    }
-}
-
-/// One call. `until`: when it is late; `None`: when the server has had the whole time for it. Most
-/// requests have as much time; a request with less must not make the server seem late.
+/// One call. It is late when the server has had the whole time for it. Most requests have as much
+/// time; a request with less must not make the server seem late.
 async fn fly<L: Link>(
     shared: &Shared,
     link: &L,
     connection: &L::Connection,
     mut flight: Flight,
-    until: Option<Timestamp>,
+    late: &RefCell<Option<oneshot::Sender<()>>>,
 ) -> Result<Landed, Grounded> {
     let sent = Sent {
         clock: shared.clock.now(),
@@ -173,9 +143,28 @@ async fn fly<L: Link>(
     if corrects && batch.receipt.number == 0 && link.keeps_receipts() {
         batch.receipt.number = shared.next_receipt();
     }
-    let late = until.unwrap_or_else(|| sent.clock.after(shared.answer_within));
-    let call = link.call(connection, &batch);
-    let answered = call_until_late(shared, &mut flight, call, late).await;
+    let until = sent.clock.after(shared.answer_within);
+    let answered = {
+        let mut call = pin!(link.call(connection, &batch));
+        match call_until_late(shared, &mut flight, &mut call, until).await {
+            Some(answered) => answered,
+            // Corrections with a receipt are sent again, and must not be made by both calls.
+            None if batch.receipt.number > 0 => Err(Trouble::Late),
+            None => {
+                let late = late.borrow_mut().take();
+                match late.zip(Straggler::new(shared)) {
+                    None => Err(Trouble::Late),
+                    Some((late, _one)) => {
+                        // The lane goes on without it.
+                        let _ = late.send(());
+                        flight.is_late = true;
+                        let within = tokio::time::timeout(STRAGGLES, call);
+                        within.await.unwrap_or(Err(Trouble::Late))
+                    }
+                }
+            }
+        }
+    };
     flight.batch = batch;
     match answered {
         Ok(answer) => {
@@ -196,24 +185,76 @@ async fn fly<L: Link>(
                 leases.again(std::mem::take(&mut flight.returned));
             }
             let told = StoreError::from(&trouble);
+            let mut again = Vec::new();
             for ask in flight.take_asks() {
-                fail(shared, ask, told.clone());
+                match trouble {
+                    // Nothing was sent, or done.
+                    Trouble::Unfit(_) if ask.repeats < REPEATS_MAX => again.push(ask),
+                    _ => fail(shared, ask, told.clone()),
+                }
             }
+            for ask in &mut again {
+                ask.repeats += 1;
+            }
+            shared.put_back(again);
             let undone = shared.undone(flight.batch, &trouble);
             Err((trouble, undone))
         }
     }
 }
 
+/// Tells a request that its call gets no response in time.
+fn time_out(shared: &Shared, ask: &mut Ask) {
+    let Some(reply) = ask.reply.take() else {
+        return;
+    };
+    let told = Reply {
+        unanswered: (!ask.peek).then(Arc::<Unanswered>::default),
+        ..Reply::from(Err(StoreError::Timeout))
+    };
+    ask.unanswered.clone_from(&told.unanswered);
+    if let Err(Reply {
+        unanswered: Some(draw),
+        ..
+    }) = reply.send(told)
+    {
+        // The client is gone.
+        shared.forgo(&draw);
+    }
+}
+
+/// A call that is late and still waited for.
+struct Straggler<'s>(&'s Shared);
+
+impl<'s> Straggler<'s> {
+    /// `None`: there are too many.
+    fn new(shared: &'s Shared) -> Option<Self> {
+        let one = Self(shared);
+        let others = shared.stragglers.fetch_add(1, Ordering::Relaxed);
+        (others < STRAGGLERS_MAX).then_some(one)
+    }
+}
+
+impl Drop for Straggler<'_> {
+    fn drop(&mut self) {
+        self.0.stragglers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long a late call is waited for, and how many are at most.
+pub(crate) const STRAGGLES: Duration = Duration::from_secs(10);
+const STRAGGLERS_MAX: usize = 64;
+/// How often a request goes again because its connection had ended: it may meet that of each lane.
+const REPEATS_MAX: u8 = 4;
+
 /// Waits for the call until `late`, and as long as a request has time left; each request whose
-/// deadline passes gets its timeout.
+/// deadline passes gets its timeout. `None`: the call is late.
 async fn call_until_late(
     shared: &Shared,
     flight: &mut Flight,
-    call: impl Future<Output = Result<Answer, Trouble>>,
+    call: &mut Pin<&mut impl Future<Output = Result<Answer, Trouble>>>,
     late: Timestamp,
-) -> Result<Answer, Trouble> {
-    let mut call = pin!(call);
+) -> Option<Result<Answer, Trouble>> {
     let mut hurried = pin!(shared.hurried.notified());
     loop {
         // Before the queue is read: a request that queues afterwards is noticed.
@@ -231,22 +272,17 @@ async fn call_until_late(
             }
             if ask.deadline <= now {
                 shared.counters.timeouts.fetch_add(1, Ordering::Relaxed);
-                if let Some(reply) = ask.reply.take() {
-                    // A client that is gone needs no response.
-                    let _ = reply.send(Err(StoreError::Timeout));
-                }
+                time_out(shared, ask);
             } else {
                 next = Some(next.map_or(ask.deadline, |earliest| earliest.min(ask.deadline)));
             }
         }
-        let Some(next) = next else {
-            return Err(Trouble::Late);
-        };
+        let next = next?;
         // Requests that did not fit in the call are older than some of those in it.
         let next = shared.tell_late(now).map_or(next, |first| first.min(next));
         tokio::select! {
             biased;
-            outcome = &mut call => return outcome,
+            outcome = &mut *call => return Some(outcome),
             () = &mut hurried => hurried.set(shared.hurried.notified()),
             () = tokio::time::sleep(next.since(now).into()) => {}
         }

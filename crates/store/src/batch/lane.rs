@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::attempts::Attempts;
@@ -53,7 +54,7 @@ pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     shared.fail_queued();
     if shared.server().is_none() {
         // (Those of a cluster's server go to its successors.)
-        shared.drop_queued_corrections();
+        shared.lose_queued_corrections();
     }
 }
 
@@ -87,13 +88,26 @@ async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
             }
         };
         shared.counters.connects.fetch_add(1, Ordering::Relaxed);
-        shared.generation.fetch_add(1, Ordering::AcqRel);
         shared.connected.notify_waiters();
         outages.up();
         match work(shared, &link, connection, &mut breaker, &mut attempts).await {
             Ended::Closed => {}
             Ended::Down(error) => {
                 shared.last_error.lock().clone_from(&error);
+                outages.down(&error, shared.clock.now());
+            }
+            Ended::Broken(error) => {
+                shared.last_error.lock().clone_from(&error);
+                // A connection that has worked is made again while requests wait: the server may have
+                // closed it and nothing more.
+                if breaker.is_proven()
+                    && let Some(connection) = connect_in_time(shared, &mut attempts).await
+                {
+                    breaker.probe_succeeded();
+                    replacement = Some(connection);
+                    continue;
+                }
+                breaker.trip(shared.clock.now());
                 outages.down(&error, shared.clock.now());
             }
             Ended::Replaced(connection) => {
@@ -150,12 +164,34 @@ async fn connect<L: Link>(
     }
 }
 
+/// Connects while requests wait, for as long as one of them may. `None`: it cannot be done.
+async fn connect_in_time<L: Link>(
+    shared: &Shared,
+    attempts: &mut Attempts<L>,
+) -> Option<L::Connection> {
+    let until = Instant::now() + shared.answer_within.into();
+    let mut attempt = pin!(attempts.next());
+    loop {
+        tokio::select! {
+            outcome = &mut attempt => return outcome.ok(),
+            () = tokio::time::sleep(DOWN_TICK) => {
+                shared.tell_late(shared.clock.now());
+                if Instant::now() >= until || shared.closed.load(Ordering::Acquire) {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
 /// How the use of a connection ended.
 enum Ended<C> {
     /// The store is closed.
     Closed,
     /// The circuit opened, for this reason.
     Down(String),
+    /// The connection has ended, or is of no use, for this reason.
+    Broken(String),
     /// Another connection responded first, while this one was suspected.
     Replaced(C),
 }
@@ -182,8 +218,7 @@ async fn work<L: Link>(
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while breaker.circuit() == Circuit::Closed {
-        let suspected = late || shared.suspect.load(Ordering::Acquire);
-        if suspected {
+        if late {
             attempts.begin_beside();
             if let Some(replacement) = attempts.ready() {
                 return Ended::Replaced(replacement);
@@ -208,35 +243,30 @@ async fn work<L: Link>(
                 failed => failed,
             }
         } else if let Some(departing) = Departing::next(shared, &**link) {
-            shared.busy.store(true, Ordering::Release);
-            let flown = departing.fly(shared, &**link, &connection).await;
-            let (landed, mut outcome) = flown.settle(shared);
-            for landed in landed {
-                outcome = outcome.and(landed.deliver(shared));
-            }
-            shared.busy.store(false, Ordering::Release);
-            outcome
+            depart(shared, link, &connection, departing).await
         } else if shared.closed.load(Ordering::Acquire) {
             return Ended::Closed;
         } else {
             tokio::select! {
-                replacement = attempts.first(), if suspected => return Ended::Replaced(replacement),
+                replacement = attempts.first(), if late => return Ended::Replaced(replacement),
                 () = shared.arrived.notified() => continue,
                 _ = sweeping.tick(), if shared.leases.as_ref().is_some_and(|leases| leases.any()) => continue,
                 outcome = chore.done() => outcome,
+                () = link.ended(&connection) => {
+                    Err(Trouble::Unfit("the server has closed the connection".into()))
+                }
                 () = housekeeping.as_mut() => continue,
             }
         };
         let last_words = match outcome {
             Ok(()) => {
                 breaker.succeeded();
-                shared.suspect.store(false, Ordering::Release);
                 if std::mem::take(&mut may_owe) {
                     // Single requests are also decided without a server that is up: it refused
                     // them, or its queue was full.
                     shared.charge_beside();
                 }
-                if late || suspected {
+                if late {
                     attempts.give_up();
                     late = false;
                 }
@@ -250,10 +280,7 @@ async fn work<L: Link>(
             }
             // (The server it concerns has its own lane.)
             Err(Trouble::Moved(_) | Trouble::Astray(_)) => None,
-            Err(Trouble::Lost(error) | Trouble::Unfit(error)) => {
-                breaker.trip(shared.clock.now());
-                Some(error)
-            }
+            Err(Trouble::Lost(error) | Trouble::Unfit(error)) => return Ended::Broken(error),
             Err(Trouble::Refused(error) | Trouble::Corrupt(error)) => {
                 shared.last_error.lock().clone_from(&error);
                 breaker.failed(shared.clock.now()).then_some(error)
@@ -264,6 +291,33 @@ async fn work<L: Link>(
         }
     }
     Ended::Closed
+}
+
+/// Makes calls and delivers their results. A task of its own goes on with a late call while the lane
+/// does not.
+async fn depart<L: Link>(
+    shared: &Arc<Shared>,
+    link: &Rc<L>,
+    connection: &Rc<L::Connection>,
+    departing: Departing,
+) -> Result<(), Trouble> {
+    let (tell, late) = oneshot::channel();
+    let (shared, link, connection) = (shared.clone(), link.clone(), connection.clone());
+    let flying = tokio::task::spawn_local(async move {
+        let flown = departing
+            .fly(&shared, &*link, &connection, Some(tell))
+            .await;
+        let (landed, outcome) = flown.settle(&shared);
+        let delivered = landed.into_iter().map(|landed| landed.deliver(&shared));
+        delivered.fold(outcome, Result::and)
+    });
+    tokio::select! {
+        biased;
+        outcome = flying => {
+            outcome.unwrap_or_else(|_| Err(Trouble::Corrupt("a call did not end well".into())))
+        }
+        Ok(()) = late => Err(Trouble::Late),
+    }
 }
 
 /// A chore that runs in parallel to requests, at most one at a time; cancelled with its connection.

@@ -15,9 +15,6 @@ use tollgate_limit::Change;
 /// asked for debts this many times.
 const ROUNDS: usize = 3;
 
-/// With this many charges refused one by one, the server's trouble is not with some buckets.
-const REFUSED_MAX: usize = 16;
-
 /// The stand-in for the server.
 pub(super) struct Substitute {
     names: Arc<Names>,
@@ -116,7 +113,7 @@ impl Shared {
             Some((_, stand_in)) => stand_in.owe_again(owed),
             None => owed,
         };
-        self.drop_corrections(dropped.len(), "too many wait for the store");
+        self.lose_corrections(dropped.len(), "too many wait for the store");
     }
 
     /// Queues the debts, together with requests: the server is up, and some requests were decided
@@ -147,11 +144,8 @@ impl From<&Due> for Correction {
 }
 
 /// Charges the debts over a new connection. A call without a response may have charged: it is sent
-/// again only to a store that keeps receipts. Charges that a failed call did not make wait for the next connection.
-///
-/// A call that the server refused is sent again in halves, until the charge that it refuses is alone.
-/// That one is dropped and counted: kept, it would be refused over every next connection, and no
-/// request could use any. A server that refuses many is not usable.
+/// again only to a store that keeps receipts. Charges that the server refuses are owed again, and go
+/// beside requests: kept here, they would let no request use any connection.
 pub(super) async fn charge<L: Link>(
     shared: &Shared,
     link: &L,
@@ -160,64 +154,48 @@ pub(super) async fn charge<L: Link>(
     // First those that the server may have made: it recognises only its last ones.
     shared.queue.lock().waits = false;
     if let Some(departing) = Departing::again(shared) {
-        let flown = departing.fly(shared, link, connection).await;
+        let flown = departing.fly(shared, link, connection, None).await;
         let (landed, outcome) = flown.settle(shared);
         outcome?;
         for landed in landed {
             landed.deliver(shared)?;
         }
     }
-    let mut refused = Vec::new();
     for _ in 0..ROUNDS {
         let mut owed = shared.owed();
         if owed.is_empty() {
             break;
         }
-        let mut calls = Vec::new();
         while !owed.is_empty() {
             let rest = owed.split_off(owed.len().min(CORRECTIONS_MAX));
-            calls.push(std::mem::replace(&mut owed, rest));
-        }
-        calls.reverse();
-        while let Some(sent) = calls.pop() {
+            let sent = std::mem::replace(&mut owed, rest);
             let corrections = sent.iter().map(Correction::from).collect();
             let work = Work {
                 corrections,
                 ..Work::default()
             };
             let flown = Departing::of(shared, link, work)
-                .fly(shared, link, connection)
+                .fly(shared, link, connection, None)
                 .await;
             let is_undone = |due: &Due| {
                 let mut undone = flown.failed.iter().flat_map(|(_, undone)| undone);
                 undone.any(|correction| correction.name == due.name)
             };
-            let mut undone: Vec<Due> = sent.into_iter().filter(is_undone).collect();
+            let undone = sent.into_iter().filter(is_undone).collect();
             let (landed, outcome) = flown.into_outcome();
             let told = (landed.into_iter()).try_for_each(|landed| landed.deliver(shared));
+            shared.owe_again(undone);
             match outcome.and(told) {
-                Ok(()) => shared.owe_again(undone),
+                Ok(()) => {}
                 // (A call that is kept to be sent again goes before all others: the store recognises
                 // only its last ones.)
-                Err(Trouble::Refused(_))
-                    if refused.len() < REFUSED_MAX && !shared.keeps_unknown() =>
-                {
-                    match undone.len() {
-                        0 | 1 => refused.extend(undone),
-                        many => calls.extend([undone.split_off(many / 2), undone]),
-                    }
-                }
+                Err(Trouble::Refused(_)) if !shared.keeps_unknown() => {}
                 Err(trouble) => {
-                    undone.extend(refused);
-                    shared.owe_again(undone);
-                    calls
-                        .into_iter()
-                        .for_each(|unsent| shared.owe_again(unsent));
+                    shared.owe_again(owed);
                     return Err(trouble);
                 }
             }
         }
     }
-    shared.drop_corrections(refused.len(), "the store refused them");
     Ok(())
 }

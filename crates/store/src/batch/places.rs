@@ -32,7 +32,6 @@ impl Shared {
     pub(crate) fn heartbeat(&self) {
         let held = self.held.lock();
         let mut queue = self.queue.lock();
-        queue.take_redirected();
         queue.waits = false;
         if queue.heartbeats.is_empty() {
             let here = held.values().filter(|(name, ..)| self.has(name));

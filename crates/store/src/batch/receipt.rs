@@ -14,7 +14,7 @@ use super::{Adjust, Batch, CORRECTIONS_MAX, Correction, Shared, Trouble};
 
 /// How often a call without a response is sent again although the server refuses it.
 const REFUSALS_MAX: u32 = 10;
-/// The seconds between two warnings about lost corrections.
+/// The seconds between two warnings about units that may be wrong in the store.
 const WARN_EVERY: u64 = 10;
 
 /// How the store recognises the corrections of a call that is sent again.
@@ -95,7 +95,7 @@ impl Shared {
 
     /// Keeps a call of which it is not known whether the store has made its corrections, to be sent
     /// again after the next heartbeat. Until then no other correction is sent.
-    fn keep_unknown(&self, mut batch: Batch, refused: bool) {
+    pub(super) fn keep_unknown(&self, mut batch: Batch, refused: bool) {
         // The next heartbeat reads the places anew.
         batch
             .corrections
@@ -134,17 +134,9 @@ impl Shared {
         queue.unknown.take()
     }
 
-    /// Queues corrections again that were not made in time, after the others, so that a bucket
-    /// whose row is locked for long does not hold up the rest. They wait for the next heartbeat, and
-    /// the next calls are smaller.
-    pub(super) fn correct_later(&self, corrections: Vec<Correction>) {
-        if corrections.is_empty() {
-            return;
-        }
+    /// The corrections of a call were not made in time: the next calls are smaller.
+    pub(super) fn corrections_late(&self) {
         let mut queue = self.queue.lock();
-        let corrections = self.with_room(&queue, corrections);
-        queue.corrections.extend(corrections);
-        queue.waits = true;
         queue.halvings = (queue.halvings + 1).min(CORRECTIONS_MAX.ilog2());
     }
 
@@ -154,31 +146,16 @@ impl Shared {
         queue.halvings = queue.halvings.saturating_sub(1);
     }
 
-    /// Counts corrections that are dropped.
-    pub(super) fn drop_corrections(&self, count: usize, why: &str) {
+    /// Counts corrections that are lost.
+    pub(super) fn lose_corrections(&self, count: usize, why: &str) {
         if count > 0 {
-            self.counters
-                .corrections_dropped
-                .fetch_add(count as u64, Ordering::Relaxed);
+            let counter = &self.counters.corrections_dropped;
+            counter.fetch_add(count as u64, Ordering::Relaxed);
             self.warn_of_lost(why);
         }
     }
 
-    /// Drops the corrections that wait, because nothing is sent any more.
-    pub(super) fn drop_queued_corrections(&self) {
-        let (unknown, left) = {
-            let mut queue = self.queue.lock();
-            queue.take_redirected();
-            let left = std::mem::take(&mut queue.corrections).len();
-            (queue.unknown.take(), left)
-        };
-        self.drop_corrections(left, "the store was closed before they were made");
-        if let Some(unknown) = unknown {
-            self.keep_unknown(unknown, false);
-        }
-    }
-
-    fn warn_of_lost(&self, why: &str) {
+    pub(super) fn warn_of_lost(&self, why: &str) {
         let now = self.clock.now().as_micros() / 1_000_000;
         let last = self.warned.swap(now, Ordering::Relaxed);
         if now < last.saturating_add(WARN_EVERY) && last > 0 {
@@ -189,7 +166,8 @@ impl Shared {
         tracing::warn!(
             dropped = counters.corrections_dropped.load(Ordering::Relaxed),
             unconfirmed = counters.corrections_unconfirmed.load(Ordering::Relaxed),
-            "settlements, refunds or releases may be missing in the shared store: {why}"
+            draws = counters.draws_unknown.load(Ordering::Relaxed),
+            "the shared store may have charged another number of units: {why}"
         );
     }
 }

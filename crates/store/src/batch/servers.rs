@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use arc_swap::ArcSwap;
 
 use super::counters::Health;
-use super::{Adjust, Correction, InPlace, Shared, Wants};
+use super::unanswered::{Forgone, charged};
+use super::{Adjust, Correction, Shared, Wants};
 use crate::audit::Finding;
 use crate::wire_form::{Name, Names, WireForm};
 use crate::{Deadline, StoreError};
@@ -47,8 +48,6 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
-    /// Lets single requests call it directly.
-    pub(crate) in_place: Option<Box<dyn InPlace>>,
 }
 
 impl Parts {
@@ -87,10 +86,10 @@ impl Parts {
 
 impl Servers {
     /// A store on one server.
-    pub(crate) fn one(shared: Arc<Shared>, in_place: Option<Box<dyn InPlace>>) -> Self {
+    pub(crate) fn one(shared: Arc<Shared>) -> Self {
         Self {
             common: shared.clone(),
-            kind: Kind::One(Arc::new(Server { shared, in_place })),
+            kind: Kind::One(Arc::new(Server { shared })),
         }
     }
 
@@ -104,21 +103,31 @@ impl Servers {
         Self { common, kind }
     }
 
-    /// Asks for `wants`; a single request uses a call of its own.
-    pub(crate) async fn ask_alone(
-        &self,
-        wants: Wants,
-        deadline: &Deadline,
-    ) -> Result<Draw, StoreError> {
-        let Server { shared, in_place } = &*self.server_of(&wants)?;
-        let in_place = in_place.as_deref();
-        shared.ask_by(in_place, wants, false, deadline).await
+    /// Asks for `wants`.
+    pub(crate) async fn ask(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
+        let server = self.server_of(&wants)?;
+        server.shared.ask_by(wants, false, deadline).await
+    }
+
+    /// The request of `deadline` was refused: units of it that the store turns out to have charged are
+    /// given back.
+    pub(crate) fn forgo(&self, deadline: &Deadline) {
+        match deadline.take_unanswered().map(|draw| draw.forgo()) {
+            Some(Forgone::Granted(wants, draw)) => {
+                for (wanted, change) in charged(&wants, &draw) {
+                    let shared = self.corrected_at(&wanted.name);
+                    shared.settle(wanted.name, Arc::clone(&wanted.shape), change);
+                }
+            }
+            Some(Forgone::Unknown) => self.common.count_unknown_draw(),
+            Some(Forgone::Waits) | None => {}
+        }
     }
 
     /// Looks at the buckets of `wants` and waits for the response, which arrives by the deadline.
     pub(crate) async fn look(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
         let server = self.server_of(&wants)?;
-        server.shared.ask_by(None, wants, true, deadline).await
+        server.shared.ask_by(wants, true, deadline).await
     }
 
     /// The server for `wants`. (If the buckets of a request are on several servers, the first is

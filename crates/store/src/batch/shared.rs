@@ -18,7 +18,7 @@ use super::documents::Documents;
 use super::owed::Substitute;
 use super::places::Places;
 use super::replicas::Replicas;
-use super::{Ask, InPlace, Wants};
+use super::{Ask, Reply, Wants};
 use crate::audit::Finding;
 use crate::bounds::Bounds;
 use crate::clock::Clock;
@@ -27,7 +27,7 @@ use crate::wire_form::Name;
 use crate::{Deadline, StoreError};
 use tollgate_limit::{Draw, Micros};
 
-pub(super) use queue::{Queue, Work};
+pub(super) use queue::{Queue, Unmade, Work};
 use turn::Entry;
 
 /// The state that workers and the lanes of one server share. Each server of a cluster has its own,
@@ -46,8 +46,6 @@ pub(crate) struct Shared {
     pub(super) held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
     /// One of several servers and its buckets; `None`: the only server, with all of them.
     part: Option<ServerPart>,
-    /// Times a connection was made to this server.
-    pub(crate) generation: AtomicU64,
     /// Gateways that use the store, counted by heartbeats; zero: not known yet.
     pub(super) replicas: Arc<Replicas>,
     pub(super) queue: Mutex<Queue>,
@@ -56,12 +54,10 @@ pub(crate) struct Shared {
     pub(super) hurried: Notify,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
-    /// Whether a lane has a call in flight.
-    pub(super) busy: AtomicBool,
     /// Above zero: requests gather, because calls carry many.
     gathers: AtomicU8,
-    /// Whether a single request's call failed and the lane has had no response since.
-    pub(super) suspect: AtomicBool,
+    /// How many calls are waited for although all of their requests have their result.
+    pub(super) stragglers: AtomicUsize,
     pub(super) last_error: Mutex<String>,
     /// The number of the last call with corrections.
     pub(super) receipts: AtomicU64,
@@ -97,6 +93,27 @@ impl std::fmt::Debug for ServerPart {
     }
 }
 
+/// Waits for the response to a request. Dropped with the request, whose client may leave at any time.
+struct Waiting<'s> {
+    shared: &'s Shared,
+    answer: oneshot::Receiver<Reply>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // From now on the call gives back what it draws.
+        self.answer.close();
+        let Ok(reply) = self.answer.try_recv() else {
+            return;
+        };
+        if let Ok(draw) = &reply.outcome {
+            self.shared.give_back(&reply.wants, draw);
+        } else if let Some(draw) = reply.unanswered {
+            self.shared.forgo(&draw);
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn new(clock: Clock, answer_within: Micros, local_refusals: bool) -> Self {
         Self {
@@ -108,16 +125,14 @@ impl Shared {
             documents: Arc::default(),
             held: Arc::default(),
             part: None,
-            generation: AtomicU64::new(0),
             replicas: Arc::default(),
             queue: Mutex::default(),
             arrived: Notify::new(),
             hurried: Notify::new(),
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
             gathers: AtomicU8::new(0),
-            suspect: AtomicBool::new(false),
+            stragglers: AtomicUsize::new(0),
             last_error: Mutex::default(),
             receipts: AtomicU64::new(0),
             warned: AtomicU64::new(0),
@@ -172,14 +187,13 @@ impl Shared {
     /// Asks for `wants` as the only visit of a request.
     #[cfg(test)]
     pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
-        self.ask_by(None, wants, peek, &Deadline::default()).await
+        self.ask_by(wants, peek, &Deadline::default()).await
     }
 
-    /// Asks for `wants` and waits for the response, which arrives by the deadline. A single request
-    /// uses a call of its own, if it can be made `in_place`.
+    /// Asks for `wants` and waits for the response, which arrives by the deadline. If it is no longer
+    /// waited for, what was drawn is given back.
     pub(crate) async fn ask_by(
         &self,
-        in_place: Option<&dyn InPlace>,
         wants: Wants,
         peek: bool,
         deadline: &Deadline,
@@ -206,6 +220,12 @@ impl Shared {
             peek,
             deadline: until,
             reply: Some(reply),
+            unanswered: None,
+            repeats: 0,
+        };
+        let mut waiting = Waiting {
+            shared: self,
+            answer,
         };
         match self.enter(ask)? {
             Entry::Joined => {}
@@ -214,37 +234,18 @@ impl Shared {
                 self.leave_with(ask)?;
                 drop(turn);
             }
-            Entry::Single(mut ask) => {
-                // A call that gets no response in time costs its connection, so a request that has
-                // little time left makes none of its own.
-                let has_time = left.0 >= self.answer_within.0 / 2;
-                if let Some(own) = in_place.filter(|_| has_time && self.may_call_alone(&ask)) {
-                    match own.call(self, ask) {
-                        Ok(call) => {
-                            call.await;
-                            return answer.await.unwrap_or_else(|_| Err(StoreError::Timeout));
-                        }
-                        Err(back) => ask = back,
-                    }
-                }
-                self.leave_with(ask)?;
-            }
+            Entry::Single(ask) => self.leave_with(ask)?,
         }
         if left < self.answer_within {
             self.hurried.notify_waiters();
         }
-        answer
-            .await
-            .unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
-    }
-
-    /// Whether a request can use a call of its own: no other one waits or is in flight.
-    fn may_call_alone(&self, ask: &Ask) -> bool {
-        let in_lane = || self.busy.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire);
-        !ask.peek
-            && !in_lane()
-            && !ask.wants.iter().any(|wanted| wanted.shape.holds())
-            && self.is_quiet()
+        match (&mut waiting.answer).await {
+            Ok(reply) => {
+                deadline.keep_unanswered(reply.unanswered);
+                reply.outcome
+            }
+            Err(_) => Err(StoreError::Unavailable("the store is shut down".into())),
+        }
     }
 
     /// Stores the findings of an audit and logs the new ones.

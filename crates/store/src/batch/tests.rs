@@ -32,23 +32,6 @@ use tollgate_limit::{Claim, Kind, Limit, Micros, Verdict};
 
 const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
 
-/// Own calls to a server that does not answer.
-#[derive(Debug)]
-struct Frozen;
-
-impl InPlace for Frozen {
-    fn call<'c>(
-        &'c self,
-        shared: &'c Shared,
-        ask: Ask,
-    ) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask> {
-        Ok(Box::pin(async move {
-            let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
-            fly_alone(shared, &never, &(), ask).await;
-        }))
-    }
-}
-
 /// Sends `work` and waits for the results.
 async fn flush<L: Link>(
     shared: &Shared,
@@ -57,7 +40,7 @@ async fn flush<L: Link>(
     work: shared::Work,
 ) -> (Vec<Landed>, Result<(), Trouble>) {
     Departing::of(shared, link, work)
-        .fly(shared, link, connection)
+        .fly(shared, link, connection, None)
         .await
         .settle(shared)
 }
@@ -71,40 +54,6 @@ fn bucket(amount: u64) -> Limit {
 
 fn wants(names: &Names, limit: &Limit) -> Wants {
     names.wants(&[Claim::new(limit, b"k", 1)])
-}
-
-#[tokio::test]
-async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_its_calls_lands() {
-    let shared = Arc::new(Shared::new(Clock::system(), Micros(20_000), true));
-    shared.lanes_up.store(1, Ordering::Relaxed);
-    let (names, limit) = (Names::new(b"secret"), bucket(10));
-    let ask = async || {
-        let wants = wants(&names, &limit);
-        let deadline = Deadline::default();
-        shared.ask_by(Some(&Frozen), wants, false, &deadline).await
-    };
-    assert!(matches!(ask().await, Err(StoreError::Timeout)));
-    assert_eq!(shared.counters.own_calls.load(Ordering::Relaxed), 1);
-    // It waits for the lane now; the test is the lane.
-    let lane = async {
-        let work = loop {
-            match shared.take() {
-                Some(work) => break work,
-                None => tokio::task::yield_now().await,
-            }
-        };
-        let (landed, outcome) = flush(&shared, &granting(), &(), work).await;
-        assert!(outcome.is_ok());
-        for landed in landed {
-            assert!(landed.deliver(&shared).is_ok());
-        }
-    };
-    let (asked, ()) =
-        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(ask(), lane) })
-            .await
-            .expect("the second request is the lane's");
-    assert!(asked.expect("answered").granted);
-    assert_eq!(shared.counters.own_calls.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
@@ -183,7 +132,7 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
                 tokio::task::yield_now().await;
             }
         };
-        let servers = Servers::one(shared.clone(), None);
+        let servers = Servers::one(shared.clone());
         let deadline = Deadline::default();
         let draw = tokio::select! {
             draw = servers.draw(names.wants(&claims), &deadline) => draw,
@@ -222,7 +171,7 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
     // The peer does not reply.
-    let servers = Servers::one(shared.clone(), None);
+    let servers = Servers::one(shared.clone());
     let deadline = Deadline::default();
     let draw = tokio::select! {
         draw = servers.draw(names.wants(&claims), &deadline) => draw,
@@ -248,7 +197,7 @@ async fn lease_wait_fails_at_once_while_the_store_is_down() {
     );
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
-    let servers = Servers::one(Arc::new(shared), None);
+    let servers = Servers::one(Arc::new(shared));
     let deadline = Deadline::default();
     let drawn = servers.draw(names.wants(&claims), &deadline);
     let draw = tokio::time::timeout(Duration::from_secs(10), drawn).await;

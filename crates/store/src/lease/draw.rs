@@ -48,7 +48,7 @@ impl Servers {
             Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
                 self.draw_leased(leases, wants, deadline).await
             }
-            _ => self.ask_alone(wants, deadline).await,
+            _ => self.ask(wants, deadline).await,
         }
     }
 
@@ -78,7 +78,7 @@ impl Servers {
                     ));
                 }
                 drop(taken);
-                return self.ask_alone(wants, deadline).await;
+                return self.ask(wants, deadline).await;
             };
             held.count(wanted.cost, leases.clock.boot());
             // A single leased claim is granted here immediately.
@@ -94,7 +94,7 @@ impl Servers {
             if origin.is_none() && !granted_here && !apart {
                 // All claims in one call, as without leases.
                 drop(taken);
-                return self.ask_alone(wants, deadline).await;
+                return self.ask(wants, deadline).await;
             }
             let mut out_of_leases = false;
             if origin.is_none() && !granted_here {
@@ -137,7 +137,7 @@ impl Servers {
                 granted,
                 ..Draw::default()
             },
-            (false, true) => match self.ask_alone(rest, deadline).await {
+            (false, true) => match self.ask(rest, deadline).await {
                 Ok(asked) => asked,
                 Err(error) => {
                     // If the store may have charged the rest, the whole request counts as charged:

@@ -15,14 +15,14 @@ fn wrong(why: &str) -> AddressError {
     AddressError(why.to_owned())
 }
 
-/// The settings of every session. Statements use names, numbers and hexadecimal keys only, so no
-/// other setting changes their meaning. A gateway that stops midway holds its locks for as long as a
+/// The settings of every session, whatever the server's defaults. A gateway that stops midway holds its locks for as long as a
 /// transaction may be idle (`idle_transaction_timeout`, in MariaDB), or until the server gives the
 /// session up: heartbeats keep it in use.
 pub(super) fn settings(idle_seconds: u64) -> String {
     format!(
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, time_zone = '+00:00',
-             innodb_lock_wait_timeout = 1, wait_timeout = 10, group_concat_max_len = 1000000
+             innodb_lock_wait_timeout = 1, wait_timeout = 10, group_concat_max_len = 1000000,
+             sql_safe_updates = 0, completion_type = 0, sql_select_limit = 18446744073709551615
              /*M! , idle_transaction_timeout = {idle_seconds} */"
     )
 }

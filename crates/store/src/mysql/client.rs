@@ -2,11 +2,14 @@
 //! so that a call that is given up does not break off the reading of a response.
 
 use std::cell::OnceCell;
+use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Opts, Row};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::sql::FAREWELL;
 
@@ -90,8 +93,19 @@ async fn serve(
     mut statements: mpsc::UnboundedReceiver<Statements>,
     ended: Rc<OnceCell<String>>,
 ) {
+    let (mut number, mut used) = (0_u64, Instant::now());
     while let Some(Statements { text, reply }) = statements.recv().await {
-        let outcome = run(&mut connection, &text).await;
+        // The driver does not notice that the server has closed an idle connection. A text that was
+        // sent over one may have been executed, as far as is known.
+        if used.elapsed() >= IDLE
+            && let Err(error) = connection.ping().await
+        {
+            let _ = ended.set(error.to_string());
+            return;
+        }
+        number += 1;
+        let outcome = run(&mut connection, &text, number).await;
+        used = Instant::now();
         let broken = match &outcome {
             Err(error) if error.is_fatal() => ended.set(error.to_string()).is_ok(),
             _ => false,
@@ -109,8 +123,12 @@ async fn serve(
     let _ = connection.disconnect().await;
 }
 
-async fn run(connection: &mut Conn, text: &str) -> Result<Sets, Error> {
-    let mut result = connection.query_iter(text).await?;
+/// Runs a text and a statement that returns `number`, by which its response is told from that of an
+/// earlier text: a proxy may send one twice.
+async fn run(connection: &mut Conn, text: &str, number: u64) -> Result<Sets, Error> {
+    let mut result = connection
+        .query_iter(format!("{text}; SELECT {number}"))
+        .await?;
     let mut sets = Vec::new();
     loop {
         let returns_rows = !result.columns_ref().is_empty();
@@ -121,7 +139,19 @@ async fn run(connection: &mut Conn, text: &str) -> Result<Sets, Error> {
         if result.is_empty() {
             // The driver keeps the error of any statement but the first for the next reading.
             result.drop_result().await?;
-            return Ok(sets);
+            break;
         }
     }
+    let last = sets.pop();
+    let told = last.and_then(|rows| rows.first()?.get_opt::<u64, _>(0)?.ok());
+    if told == Some(number) {
+        Ok(sets)
+    } else {
+        let words = "the response is that of another statement";
+        Err(io::Error::new(io::ErrorKind::InvalidData, words).into())
+    }
 }
+
+/// A connection that was not used for as long is tested before it is used: a round trip more for a
+/// request that comes alone.
+const IDLE: Duration = Duration::from_millis(50);

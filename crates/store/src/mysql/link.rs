@@ -59,7 +59,7 @@ impl MysqlLink {
             .into_iter()
             .map(|opts| {
                 OptsBuilder::from_opts(opts)
-                    .init(vec![settings(idle)])
+                    .init(vec!["SET NAMES utf8mb4".into(), settings(idle)])
                     .into()
             })
             .collect();

@@ -118,7 +118,7 @@ BEGIN
     SELECT UNHEX(want_name), moment + want_lasts, 1, mark, want_n, want_p, want_brim, want_brim, moment, want_price,
            LEAST(want_count, want_fresh)
     FROM JSON_TABLE(wanted, '$[*]' COLUMNS (
-        want_name CHAR(32) PATH '$[0]', want_n BIGINT PATH '$[1]', want_p BIGINT PATH '$[2]', want_brim BIGINT PATH '$[3]',
+        want_name CHAR(32) CHARACTER SET ascii PATH '$[0]', want_n BIGINT PATH '$[1]', want_p BIGINT PATH '$[2]', want_brim BIGINT PATH '$[3]',
         want_fill BIGINT PATH '$[4]', want_price BIGINT PATH '$[5]', want_need BIGINT PATH '$[6]',
         want_fresh BIGINT PATH '$[7]', want_lasts BIGINT PATH '$[8]', want_count BIGINT PATH '$[9]')) AS want
     ORDER BY want_name
@@ -127,7 +127,7 @@ BEGIN
     SELECT MIN(bucket.taken), SUM(bucket.taken),
            GROUP_CONCAT(CONCAT_WS(',', moment, bucket.level, bucket.at, bucket.taken) ORDER BY want.name)
     INTO least_, drawn, answer
-    FROM JSON_TABLE(wanted, '$[*]' COLUMNS (name CHAR(32) PATH '$[0]')) AS want
+    FROM JSON_TABLE(wanted, '$[*]' COLUMNS (name CHAR(32) CHARACTER SET ascii PATH '$[0]')) AS want
     STRAIGHT_JOIN tollgate_buckets AS bucket ON bucket.bucket = UNHEX(want.name);
     IF least_ = 0 AND parts IS NOT NULL THEN
         SELECT MIN(part.able IS NOT NULL), SUM(part.price * LEAST(part.able, part.granted)),
@@ -141,7 +141,7 @@ BEGIN
                     WHEN asked.alone THEN GREATEST(0, LEAST(asked.count, (bucket.level - asked.need + asked.price) DIV asked.price))
                     END AS able
                 FROM JSON_TABLE(parts, '$[*]' COLUMNS (
-                    place FOR ORDINALITY, request BIGINT PATH '$[0]', name CHAR(32) PATH '$[1]', count BIGINT PATH '$[2]',
+                    place FOR ORDINALITY, request BIGINT PATH '$[0]', name CHAR(32) CHARACTER SET ascii PATH '$[1]', count BIGINT PATH '$[2]',
                     price BIGINT PATH '$[3]', need BIGINT PATH '$[4]', alone BIGINT PATH '$[5]', enforced BIGINT PATH '$[6]')
                 ) AS asked
                 STRAIGHT_JOIN tollgate_buckets AS bucket ON bucket.bucket = UNHEX(asked.name)
@@ -151,7 +151,7 @@ BEGIN
             -- Every row is there and locked: an INSERT finds it by its key.
             INSERT INTO tollgate_buckets (bucket, expires, price, taken)
             SELECT UNHEX(charge.name), 0, SUM(charge.units), 1
-            FROM JSON_TABLE(charges, '$[*]' COLUMNS (name CHAR(32) PATH '$[0]', units BIGINT PATH '$[1]')) AS charge
+            FROM JSON_TABLE(charges, '$[*]' COLUMNS (name CHAR(32) CHARACTER SET ascii PATH '$[0]', units BIGINT PATH '$[1]')) AS charge
             GROUP BY charge.name ORDER BY charge.name
             ON DUPLICATE KEY UPDATE price = VALUES(price), taken = VALUES(taken);
         ELSEIF least_ = 0 THEN

@@ -10,7 +10,7 @@ use std::cell::{Cell, OnceCell};
 use std::pin::pin;
 use std::rc::Rc;
 
-use tokio::sync::{RwLock, oneshot};
+use tokio::sync::{Notify, RwLock, oneshot};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
@@ -38,6 +38,8 @@ pub(super) struct Session {
     client: Rc<Client>,
     /// Why its connection ended, once it has.
     ended: Rc<OnceCell<String>>,
+    /// Notified when it ends.
+    closed: Rc<Notify>,
     /// Dropped with the session, which ends its connection.
     _alive: oneshot::Sender<()>,
     /// The server runs single statements one after the other. A transaction of several round trips
@@ -164,15 +166,19 @@ impl Database for PostgresLink {
         let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
         let (alive, gone) = oneshot::channel::<()>();
         let ended = Rc::new(OnceCell::new());
-        let tell = ended.clone();
+        let closed = Rc::new(Notify::new());
+        let (tell, close) = (ended.clone(), closed.clone());
         tokio::task::spawn_local(async move {
             let mut connection = pin!(connection);
             tokio::select! {
                 // Stored before the connection is dropped, which is when the users of the client
                 // see that it has ended.
-                outcome = &mut connection => if let Err(error) = outcome {
-                    let _ = tell.set(words(&error));
-                },
+                outcome = &mut connection => {
+                    if let Err(error) = outcome {
+                        let _ = tell.set(words(&error));
+                    }
+                    close.notify_one();
+                }
                 // It waits for the server to close the connection; a dead server never does.
                 _ = gone => drop(tokio::time::timeout(FAREWELL, connection).await),
             }
@@ -205,6 +211,7 @@ impl Database for PostgresLink {
         Ok(Session {
             client,
             ended,
+            closed,
             _alive: alive,
             turn: RwLock::new(()),
             print: Cell::new(0),
@@ -228,6 +235,10 @@ impl Database for PostgresLink {
         }
         let _turn = session.turn.write().await;
         self.transaction(session, batch).await
+    }
+
+    async fn ended(session: &Session) {
+        session.closed.notified().await;
     }
 
     fn carries(wants: &Wants) -> bool {

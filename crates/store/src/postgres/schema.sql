@@ -1,5 +1,5 @@
 -- The table and functions of a shared store in PostgreSQL, version 6. Safe to run again; run by the gateway when it may
--- create things, or by you: `tollgate schema --sql postgres | psql …`.
+-- create things, or by you: `tollgate schema --sql postgres | psql DATABASE`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
 -- none: `on_failover` says what that means. Make it logged where quotas of a day and longer must survive a crash:

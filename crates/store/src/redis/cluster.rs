@@ -18,10 +18,9 @@ use tokio::task::JoinSet;
 
 pub(super) use self::nodes::Nodes;
 pub(super) use self::slots::{SLOTS, slot, slot_of};
-use super::in_place::Connections;
 use super::link::RedisLink;
 use crate::batch::servers::{Parts, Server, hand_over};
-use crate::batch::{InPlace, Outages, ServerPart, Shared, lane};
+use crate::batch::{Outages, ServerPart, Shared, lane};
 
 /// How often nodes are asked for the slot table; sooner if a server is lost or has redirected us.
 const EVERY: Duration = Duration::from_secs(1);
@@ -160,8 +159,6 @@ impl Cluster {
             has: Box::new(has),
         }));
         let link = link.to_node(name, self.clone(), shared.clone());
-        let in_place: Box<dyn InPlace> = Box::new(Connections::new(link.clone()));
-        let in_place = Some(in_place);
-        (Arc::new(Server { shared, in_place }), link)
+        (Arc::new(Server { shared }), link)
     }
 }

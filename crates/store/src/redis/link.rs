@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, Script};
+use redis::{ErrorKind, RedisError};
 
 pub(super) use self::command::tag_of;
-use self::command::{Call, trouble};
+use self::command::{Call, Script, trouble};
 use self::general::{FAR, asks_for_more, read};
 use self::greeting::Greeting;
 use self::sentinel::Masters;
-use self::wire::CONNECT_WITHIN;
 pub(super) use self::wire::open;
+use self::wire::{CONNECT_WITHIN, has_ended};
 use super::address::Address;
 use super::bucket;
 use super::certificates::choose_provider;
@@ -149,12 +149,9 @@ impl RedisLink {
             // cluster.
             return Ok(());
         }
-        let mut epoch = self.epoch.key(&connection.mark);
-        let (epoch, new): (u64, u8) = epoch
-            .arg(self.pinned_now())
-            .arg(EPOCH_SECONDS)
-            .invoke_async(wire)
-            .await?;
+        let arguments = [self.pinned_now().to_string(), EPOCH_SECONDS.to_string()];
+        let kept = self.epoch.run(wire, &connection.mark, &arguments).await;
+        let (epoch, new): (u64, u8) = kept?;
         let before = connection.epoch.swap(signed(epoch), Ordering::Relaxed);
         // (A request that found it missing may have set it before.)
         if new == 1 || (before != 0 && before < signed(epoch)) {
@@ -218,6 +215,11 @@ impl Link for RedisLink {
     }
 
     async fn call(&self, connection: &Connection, batch: &Batch) -> Result<Answer, Trouble> {
+        if has_ended(&connection.wire) {
+            return Err(Trouble::Unfit(
+                "the server has closed the connection".into(),
+            ));
+        }
         let (pinned, print) = (self.pinned_now(), connection.fingerprint);
         let mark = self.marked(batch).then_some(connection.mark.as_str());
         let common: Option<(Vec<Vec<u8>>, fn(&Batch, &[u8]) -> Option<Answer>)> =
@@ -230,7 +232,6 @@ impl Link for RedisLink {
         if let Some((arguments, read)) = common {
             let call = Call {
                 script: &self.bucket_script,
-                source: DRAW_BUCKET,
                 batch,
                 mark,
                 arguments: &arguments,
@@ -245,7 +246,6 @@ impl Link for RedisLink {
         let general = async |far| {
             let call = Call {
                 script: &self.script,
-                source: DRAW,
                 batch,
                 mark,
                 arguments: &[self.arguments(connection, batch, far)],
@@ -291,18 +291,16 @@ impl Link for RedisLink {
         known: u64,
         new: Option<&NewDocument>,
     ) -> Result<ToldDocument, Trouble> {
-        let mut call = self.document.key(format!("tollgate:{{{DOCUMENT_TAG}}}"));
-        call.arg(self.pinned_now()).arg(known);
+        let mut arguments = vec![self.pinned_now().to_string(), known.to_string()];
         if let Some(new) = new {
-            call.arg(new.known)
-                .arg(new.epoch)
-                .arg(&new.text)
-                .arg(new.keep.as_secs().max(1));
+            let keep = new.keep.as_secs().max(1);
+            arguments.extend([new.known, new.epoch].map(|epoch| epoch.to_string()));
+            arguments.extend([new.text.clone(), keep.to_string()]);
         }
-        let told: (u64, u64, u8, Option<String>) = call
-            .invoke_async(&mut connection.wire.clone())
-            .await
-            .map_err(|error| self.trouble(error))?;
+        let key = format!("tollgate:{{{DOCUMENT_TAG}}}");
+        let wire = &mut connection.wire.clone();
+        let told = self.document.run(wire, &key, &arguments).await;
+        let told: (u64, u64, u8, Option<String>) = told.map_err(|error| self.trouble(error))?;
         let (epoch, now, written, text) = told;
         Ok(ToldDocument {
             epoch,
@@ -318,12 +316,8 @@ impl Link for RedisLink {
     async fn housekeep(&self, connection: &Connection) -> Result<(), Trouble> {
         let mut wire = connection.wire.clone();
         if let Some(key) = self.members_key() {
-            let mut heartbeat = self.heartbeat.key(key);
-            let replicas = heartbeat
-                .arg(self.id)
-                .arg(REPLICA_SECONDS)
-                .invoke_async(&mut wire)
-                .await;
+            let arguments = [self.id.to_string(), REPLICA_SECONDS.to_string()];
+            let replicas = self.heartbeat.run(&mut wire, &key, &arguments).await;
             self.shared
                 .shared_by(replicas.map_err(|error| self.trouble(error))?);
         }

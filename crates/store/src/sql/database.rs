@@ -107,6 +107,11 @@ pub(crate) trait Database: 'static {
     /// Decides a batch, once.
     async fn decide(&self, session: &Self::Session, batch: &Batch) -> Result<Answer, Self::Fault>;
 
+    /// Waits until it is noticed that the server has ended the session.
+    async fn ended(_session: &Self::Session) {
+        std::future::pending().await
+    }
+
     /// Whether the function for several limits supports every claim of a request.
     fn carries(wants: &Wants) -> bool;
 
@@ -207,6 +212,10 @@ impl<D: Database> Link for D {
                 Err(fault) => return Err(D::trouble(session, fault, true)),
             }
         }
+    }
+
+    async fn ended(&self, session: &D::Session) {
+        D::ended(session).await;
     }
 
     fn lane_of(&self, wants: &Wants) -> u32 {

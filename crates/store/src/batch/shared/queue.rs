@@ -1,6 +1,7 @@
 //! The queue between the workers and the lanes of a server.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
@@ -10,10 +11,15 @@ use smallvec::SmallVec;
 use super::Shared;
 use crate::StoreError;
 use crate::batch::deliver::fail;
-use crate::batch::{ASKS_MAX, Adjust, Ask, Batch, CORRECTIONS_MAX, Correction, QUEUE_MAX, answer};
+use crate::batch::{
+    ASKS_MAX, Adjust, Ask, Batch, CORRECTIONS_MAX, Correction, QUEUE_MAX, Trouble, answer,
+};
 use crate::lease::Errand;
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Timestamp};
+
+/// Why corrections are lost that the store was never sent.
+const NO_ROOM: &str = "too many wait for the store, or it is closed";
 
 /// Requests and corrections that wait for a call.
 #[derive(Debug, Default)]
@@ -24,9 +30,8 @@ pub(in crate::batch) struct Queue {
     /// The threads of workers with an open turn.
     pub(super) turns: SmallVec<[ThreadId; 8]>,
     pub(in crate::batch) corrections: VecDeque<Correction>,
-    /// Corrections that this server redirected. They wait until the servers of buckets have changed,
-    /// or for the next heartbeat: sent at once, they would be redirected again.
-    redirected: Vec<Correction>,
+    /// Charges for which there was no room, added up by bucket.
+    added_up: BTreeMap<u128, Correction>,
     /// Buckets whose held places a heartbeat will report. The number of places is read when it
     /// leaves.
     pub(in crate::batch) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
@@ -67,10 +72,71 @@ impl Queue {
         heartbeats || !self.asks.is_empty() || self.correctable(0) > 0
     }
 
-    /// Queues redirected corrections again, before the others.
-    pub(in crate::batch) fn take_redirected(&mut self) {
-        for correction in std::mem::take(&mut self.redirected).into_iter().rev() {
-            self.corrections.push_front(correction);
+    /// Queues a correction; returns whether there was room. When the queue is full, refunds are lost
+    /// before charges, and the charges of one bucket are added up: nobody gains by filling it.
+    fn add(&mut self, correction: Correction, end: End) -> bool {
+        if self.corrections.len() < QUEUE_MAX {
+            match end {
+                End::Front => self.corrections.push_front(correction),
+                End::Back => self.corrections.push_back(correction),
+            }
+            return true;
+        }
+        let Adjust::Change(Change::Charge { more }) = correction.adjust else {
+            return false;
+        };
+        let has_room = self.added_up.len() < QUEUE_MAX;
+        match self.added_up.entry(correction.name.hash) {
+            Entry::Occupied(mut known) => {
+                if let Adjust::Change(Change::Charge { more: known }) = &mut known.get_mut().adjust
+                {
+                    *known = known.saturating_add(more);
+                }
+                true
+            }
+            Entry::Vacant(place) if has_room => {
+                place.insert(correction);
+                true
+            }
+            Entry::Vacant(_) => false,
+        }
+    }
+
+    /// Queues charges that were added up, as there is room now.
+    fn take_added_up(&mut self) {
+        while self.corrections.len() < QUEUE_MAX
+            && let Some((_, charge)) = self.added_up.pop_first()
+        {
+            self.corrections.push_back(charge);
+        }
+    }
+}
+
+/// An end of the queue.
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+/// What becomes of corrections that a call has not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::batch) enum Unmade {
+    /// They are in the next call.
+    Again,
+    /// They wait for the next heartbeat, or until their buckets are known to be on another server.
+    Later,
+    /// They are counted.
+    Lost,
+}
+
+impl From<&Trouble> for Unmade {
+    fn from(trouble: &Trouble) -> Self {
+        match trouble {
+            Trouble::Unfit(_) | Trouble::Lost(_) | Trouble::Astray(_) => Self::Again,
+            // Sent at once, they would be late or redirected again.
+            Trouble::Late | Trouble::Moved(_) => Self::Later,
+            Trouble::Refused(_) | Trouble::Corrupt(_) => Self::Lost,
         }
     }
 }
@@ -114,29 +180,20 @@ impl Shared {
         Err(StoreError::Unavailable(words.into()))
     }
 
-    /// Whether nothing waits for a call.
-    pub(super) fn is_quiet(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.asks.is_empty() && queue.corrections.is_empty()
-    }
-
     /// How many corrections there is room for.
     pub(in crate::batch) fn room_for_corrections(&self) -> usize {
         QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
     }
 
-    /// Queues a correction; if the queue is full, drops and counts it.
+    /// Queues a correction, or counts it as lost.
     pub(crate) fn correct(&self, correction: Correction) {
         let mut queue = self.queue.lock();
-        if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
-            drop(queue);
-            self.drop_corrections(1, "too many wait for the store, or it is closed");
-            return;
-        }
-        queue.corrections.push_back(correction);
-        if queue.corrections.len() == 1 {
+        let is_queued = !self.closed.load(Ordering::Relaxed) && queue.add(correction, End::Back);
+        if is_queued && queue.corrections.len() == 1 {
             self.arrived.notify_one();
         }
+        drop(queue);
+        self.lose_corrections(usize::from(!is_queued), NO_ROOM);
     }
 
     /// Queues a correction of an earlier grant.
@@ -158,7 +215,8 @@ impl Shared {
         let (stay, asks) = std::mem::take(&mut queue.asks).into_iter().partition(here);
         queue.asks = stay;
         let here = |correction: &Correction| self.has(&correction.name);
-        queue.take_redirected();
+        queue.take_added_up();
+        queue.waits = false;
         let (stay, corrections) = std::mem::take(&mut queue.corrections)
             .into_iter()
             .partition(here);
@@ -199,6 +257,7 @@ impl Shared {
             queue.waits = false;
             queue.may_leave = true;
         }
+        queue.take_added_up();
         let corrections_taken = queue.correctable(corrections.len());
         let no_others = corrections_taken == 0 && corrections.is_empty() && errands.is_empty();
         if no_others && (queue.asks.is_empty() || !queue.may_leave) {
@@ -224,7 +283,7 @@ impl Shared {
     #[cfg(test)]
     pub(in crate::batch) fn corrections_queued(&self) -> usize {
         let queue = self.queue.lock();
-        queue.corrections.len() + queue.redirected.len()
+        queue.corrections.len() + queue.added_up.len()
     }
 
     /// Fails queued requests whose deadline has passed; returns the next deadline. (The queue is
@@ -244,64 +303,55 @@ impl Shared {
         next
     }
 
-    /// Puts corrections that did not fit back at the front.
-    pub(in crate::batch) fn put_corrections_back(&self, corrections: Vec<Correction>) {
+    /// Sees to corrections that were not made.
+    pub(in crate::batch) fn unmade(&self, corrections: Vec<Correction>, ends: Unmade) {
         if corrections.is_empty() {
             return;
         }
+        if ends == Unmade::Lost {
+            return self.lose_corrections(corrections.len(), "the store refused them");
+        }
         let mut queue = self.queue.lock();
-        for correction in corrections.into_iter().rev() {
-            match correction.adjust {
+        let mut lost = 0;
+        let mut add = |correction: Correction, end| {
+            if let Adjust::Hold(_) = correction.adjust {
                 // The number it reports is read again later.
-                Adjust::Hold(_) => queue
-                    .heartbeats
-                    .push_front((correction.name, correction.shape)),
-                Adjust::Change(_) | Adjust::TakeNumbers { .. } => {
-                    queue.corrections.push_front(correction);
-                }
+                let beat = (correction.name, correction.shape);
+                queue.heartbeats.push_front(beat);
+            } else if self.closed.load(Ordering::Relaxed) || !queue.add(correction, end) {
+                lost += 1;
+            }
+        };
+        match ends {
+            Unmade::Again => {
+                let corrections = corrections.into_iter().rev();
+                corrections.for_each(|correction| add(correction, End::Front));
+            }
+            // After the others, so that a bucket whose row is locked for long does not hold them up.
+            Unmade::Later | Unmade::Lost => {
+                let corrections = corrections.into_iter();
+                corrections.for_each(|correction| add(correction, End::Back));
+                queue.waits = true;
             }
         }
+        drop(queue);
         self.arrived.notify_one();
+        self.lose_corrections(lost, NO_ROOM);
     }
 
-    /// Puts corrections that were not made back at the front. Those for which there is no room are
-    /// dropped and counted; once the store is closed, all are.
-    pub(in crate::batch) fn correct_again(&self, corrections: Vec<Correction>) {
-        if corrections.is_empty() {
-            return;
-        }
-        let mut queue = self.queue.lock();
-        for correction in self.with_room(&queue, corrections).into_iter().rev() {
-            queue.corrections.push_front(correction);
-        }
-        self.arrived.notify_one();
-    }
-
-    /// The same for corrections that the server redirected, as soon as their server may be known.
-    pub(in crate::batch) fn correct_elsewhere(&self, corrections: Vec<Correction>) {
-        if corrections.is_empty() {
-            return;
-        }
-        let mut queue = self.queue.lock();
-        let redirected = self.with_room(&queue, corrections);
-        queue.redirected.extend(redirected);
-    }
-
-    /// Those corrections for which there is room; the others are dropped and counted.
-    pub(in crate::batch) fn with_room(
-        &self,
-        queue: &Queue,
-        mut corrections: Vec<Correction>,
-    ) -> Vec<Correction> {
-        let room = if self.closed.load(Ordering::Relaxed) {
-            0
-        } else {
-            QUEUE_MAX.saturating_sub(queue.corrections.len() + queue.redirected.len())
+    /// Counts all corrections that wait as lost, because nothing is sent any more.
+    pub(in crate::batch) fn lose_queued_corrections(&self) {
+        let (unknown, left) = {
+            let mut queue = self.queue.lock();
+            let left = queue.corrections.len() + queue.added_up.len();
+            queue.corrections.clear();
+            queue.added_up.clear();
+            (queue.unknown.take(), left)
         };
-        let dropped = corrections.len().saturating_sub(room);
-        self.drop_corrections(dropped, "too many wait for the store, or it is closed");
-        corrections.truncate(room);
-        corrections
+        self.lose_corrections(left, "the store was closed before they were made");
+        if let Some(unknown) = unknown {
+            self.keep_unknown(unknown, false);
+        }
     }
 
     /// Puts requests that did not fit back, before those with the same deadline.

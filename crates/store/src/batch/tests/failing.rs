@@ -1,7 +1,5 @@
 //! Servers that refuse or fail all calls, or some.
 
-use std::cell::RefCell;
-
 use super::*;
 
 /// A server whose calls all fail so.
@@ -46,37 +44,6 @@ impl Link for HalfRefusing {
 
     fn part(&self, name: &Name) -> u32 {
         u32::from(name.hash % 2 == 1)
-    }
-
-    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
-        Ok(())
-    }
-
-    fn housekeep_every(&self) -> Duration {
-        Duration::from_secs(60)
-    }
-}
-
-/// A server that refuses every call with this bucket, and remembers the charges of the others.
-pub(super) struct RefusingOne(pub(super) Name, pub(super) RefCell<Vec<u64>>);
-
-impl Link for RefusingOne {
-    type Connection = ();
-
-    async fn connect(&self) -> Result<(), Obstacle> {
-        Ok(())
-    }
-
-    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
-        if batch.buckets.iter().any(|(name, _)| *name == self.0) {
-            return Err(Trouble::Refused("failed".into()));
-        }
-        let units = batch
-            .corrections
-            .iter()
-            .map(|(_, adjust)| adjust.numbers().1);
-        self.1.borrow_mut().extend(units);
-        Ok(granted(batch))
     }
 
     async fn housekeep(&self, (): &()) -> Result<(), Trouble> {

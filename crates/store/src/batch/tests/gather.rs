@@ -31,11 +31,11 @@ impl Bench {
         bench
     }
 
-    fn ask<'s>(&'s self, in_place: Option<&'s dyn InPlace>) -> Asking<'s> {
+    fn ask(&self) -> Asking<'_> {
         Box::pin(async move {
             let wants = wants(&self.names, &self.limit);
             let deadline = Deadline::default();
-            self.shared.ask_by(in_place, wants, false, &deadline).await
+            self.shared.ask_by(wants, false, &deadline).await
         })
     }
 
@@ -56,7 +56,7 @@ fn read(asks: &mut [Asking<'_>]) {
 #[test]
 fn gather_requests_of_one_turn_leave_in_one_call() {
     let bench = Bench::busy();
-    let mut asks = [(); 5].map(|()| bench.ask(None));
+    let mut asks = [(); 5].map(|()| bench.ask());
     read(&mut asks);
     assert_eq!(bench.next(), 0, "the turn is open");
     // The first one goes on after its yield.
@@ -68,11 +68,11 @@ fn gather_requests_of_one_turn_leave_in_one_call() {
 #[test]
 fn gather_turn_of_each_worker_ends_by_itself() {
     let bench = Bench::busy();
-    let mut slow = [bench.ask(None)];
+    let mut slow = [bench.ask()];
     read(&mut slow);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let mut asks = [bench.ask(None), bench.ask(None)];
+            let mut asks = [bench.ask(), bench.ask()];
             read(&mut asks);
             assert_eq!(bench.next(), 0, "its turn is open");
             read(&mut asks[..1]);
@@ -87,12 +87,12 @@ fn gather_turn_of_each_worker_ends_by_itself() {
 #[test]
 fn gather_first_request_cancelled_lets_the_others_leave() {
     let bench = Bench::busy();
-    let mut asks = Vec::from([(); 4].map(|()| bench.ask(None)));
+    let mut asks = Vec::from([(); 4].map(|()| bench.ask()));
     read(&mut asks);
     drop(asks.remove(0));
     assert_eq!(bench.next(), 3);
     // The next turn has a first request again.
-    let mut asks = [(); 2].map(|()| bench.ask(None));
+    let mut asks = [(); 2].map(|()| bench.ask());
     read(&mut asks);
     assert_eq!(bench.next(), 0);
     read(&mut asks[..1]);
@@ -103,7 +103,7 @@ fn gather_first_request_cancelled_lets_the_others_leave() {
 fn gather_begins_with_calls_of_many_requests_and_ends_with_calls_of_few() {
     let bench = Bench::new();
     let gathers = || {
-        let mut asks = [bench.ask(None)];
+        let mut asks = [bench.ask()];
         read(&mut asks);
         // (The first request of a turn is not in the queue yet.)
         let waits = bench.shared.queue.lock().asks.is_empty();
@@ -130,7 +130,7 @@ fn gather_begins_with_calls_of_many_requests_and_ends_with_calls_of_few() {
 #[test]
 fn gather_closed_store_sends_the_requests_of_an_open_turn() {
     let bench = Bench::busy();
-    let mut asks = [bench.ask(None), bench.ask(None)];
+    let mut asks = [bench.ask(), bench.ask()];
     read(&mut asks);
     bench.shared.close();
     assert_eq!(bench.next(), 1);
@@ -145,27 +145,9 @@ fn gather_closed_store_sends_the_requests_of_an_open_turn() {
 }
 
 #[test]
-fn gather_request_makes_no_call_of_its_own_until_calls_carry_few() {
-    let bench = Bench::busy();
-    let own_calls = || bench.shared.counters.own_calls.load(Ordering::Relaxed);
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_time().build().expect("a runtime");
-    let _entered = runtime.enter();
-    for _ in 0..4 {
-        let mut asks = [bench.ask(Some(&Frozen))];
-        read(&mut asks);
-        read(&mut asks);
-        assert_eq!((own_calls(), bench.next()), (0, 1));
-    }
-    let mut asks = [bench.ask(Some(&Frozen))];
-    read(&mut asks);
-    assert_eq!((own_calls(), bench.next()), (1, 0));
-}
-
-#[test]
 fn gather_enough_requests_leave_before_the_end_of_the_turn() {
     let bench = Bench::busy();
-    let mut asks = Vec::from([(); 20].map(|()| bench.ask(None)));
+    let mut asks = Vec::from([(); 20].map(|()| bench.ask()));
     // (The first one is not in the queue yet.)
     read(&mut asks[..16]);
     assert_eq!(bench.next(), 0);

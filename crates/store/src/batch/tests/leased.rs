@@ -146,7 +146,7 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
                     let claims = [(&total, &b""[..]), (&each, &caller[..])];
                     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
                     let claims = &claims[..random.usize(1..3)];
-                    let servers = Servers::one(shared.clone(), None);
+                    let servers = Servers::one(shared.clone());
                     let drawn = servers
                         .draw(names.wants(claims), &Deadline::default())
                         .await
@@ -193,7 +193,7 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
     let mut shared = Shared::new(Clock::system(), Micros(1_000), true);
     shared.leases = Some(Arc::new(Leases::new(clock.clone(), false)));
     let shared = Arc::new(shared);
-    let servers = Servers::one(shared.clone(), None);
+    let servers = Servers::one(shared.clone());
     let leases = shared.leases.clone().expect("just made");
     let (names, total) = (
         Names::new(b"secret"),
@@ -254,7 +254,7 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         ));
         shared.lanes_up.store(1, Ordering::Relaxed);
         let shared = Arc::new(shared);
-        let (servers, names) = (Servers::one(shared.clone(), None), Names::new(b"secret"));
+        let (servers, names) = (Servers::one(shared.clone()), Names::new(b"secret"));
         let leases = shared.leases.clone().expect("just made");
         let total = Limit {
             lease: true,

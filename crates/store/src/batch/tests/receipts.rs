@@ -38,7 +38,7 @@ impl WithReceipts {
     /// Makes the next call; returns whether it landed.
     async fn turn(&self, shared: &Shared) -> Option<bool> {
         let departing = Departing::next(shared, self)?;
-        let (landed, outcome) = departing.fly(shared, self, &()).await.settle(shared);
+        let (landed, outcome) = departing.fly(shared, self, &(), None).await.settle(shared);
         assert_eq!(outcome.is_ok(), !landed.is_empty());
         Some(!landed.is_empty())
     }
@@ -205,7 +205,7 @@ async fn corrections_of_a_closed_store_are_counted_however_they_wait() {
     assert_eq!(server.turn(&shared).await, Some(false));
     charge(&shared, b"b", 7);
     shared.close();
-    shared.drop_queued_corrections();
+    shared.lose_queued_corrections();
     assert_eq!(lost(&shared), (1, 1));
 }
 

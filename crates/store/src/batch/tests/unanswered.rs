@@ -18,6 +18,8 @@ async fn requests_that_did_not_fit_in_a_call_fail_by_their_own_deadline() {
         peek: false,
         deadline: clock.now().after(Micros(1_000)),
         reply: Some(reply),
+        unanswered: None,
+        repeats: 0,
     };
     let mut asked = pin!(shared.ask(wants(&names, &limit), false));
     begin(asked.as_mut());
@@ -29,7 +31,8 @@ async fn requests_that_did_not_fit_in_a_call_fail_by_their_own_deadline() {
         _ = &mut call => unreachable!("its own deadline is a minute away"),
         answer = &mut told => answer,
     };
-    assert!(matches!(answer, Ok(Err(StoreError::Overdue))), "{answer:?}");
+    let outcome = answer.expect("a reply").outcome;
+    assert!(matches!(outcome, Err(StoreError::Overdue)), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -52,8 +55,137 @@ async fn requests_of_a_failed_call_know_whether_they_may_have_been_charged() {
         let work = shared.take().expect("a request");
         let (landed, _) = flush(&shared, &Failing(trouble), &(), work).await;
         assert!(landed.is_empty());
+        // Over a connection of no use it goes again.
+        let mut repeats = 0;
+        while let Some(work) = shared.take() {
+            repeats += 1;
+            let _ = flush(&shared, &Failing(trouble), &(), work).await;
+        }
         let error = asked.await.expect_err("no answer");
         assert_eq!(error.may_have_charged(), charged, "{error:?}");
+        let is_unfit = matches!(trouble(String::new()), Trouble::Unfit(_));
+        assert_eq!(repeats, if is_unfit { 4 } else { 0 });
+    }
+}
+
+/// The units that were given back so far.
+fn given_back(shared: &Shared) -> u64 {
+    let Some(work) = shared.take() else { return 0 };
+    let units = work.corrections.iter().map(|one| match one.adjust {
+        Adjust::Change(Change::Refund { units }) => units,
+        other => panic!("not a refund: {other:?}"),
+    });
+    units.sum()
+}
+
+fn unknown(shared: &Shared) -> u64 {
+    shared.counters.draws_unknown.load(Ordering::Relaxed)
+}
+
+/// Whatever is between the client and the store, what nobody takes is given back.
+#[tokio::test]
+async fn draw_whose_client_leaves_before_or_after_it_is_answered_is_given_back() {
+    for leaves_before in [true, false] {
+        let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+        shared.lanes_up.store(1, Ordering::Relaxed);
+        let (names, limit) = (Names::new(b"secret"), bucket(10));
+        let mut asked = Box::pin(shared.ask(wants(&names, &limit), false));
+        begin(asked.as_mut());
+        let work = shared.take().expect("a request");
+        let (landed, outcome) = flush(&shared, &granting(), &(), work).await;
+        assert!(outcome.is_ok());
+        let mut asked = Some(asked).filter(|_| !leaves_before);
+        for landed in landed {
+            assert!(landed.deliver(&shared).is_ok());
+        }
+        drop(asked.take());
+        assert_eq!(given_back(&shared), 1, "{leaves_before}");
+        // One that is taken stays charged.
+        let mut asked = Box::pin(shared.ask(wants(&names, &limit), false));
+        begin(asked.as_mut());
+        let work = shared.take().expect("a request");
+        for landed in flush(&shared, &granting(), &(), work).await.0 {
+            assert!(landed.deliver(&shared).is_ok());
+        }
+        assert!(asked.await.expect("answered").granted);
+        assert_eq!((given_back(&shared), unknown(&shared)), (0, 0));
+    }
+}
+
+/// A request is told that no response came in time, and its call is answered later, or never.
+#[tokio::test]
+async fn draw_of_a_refused_request_is_given_back_when_its_late_call_says_that_it_was_granted() {
+    enum Does {
+        Refuses,
+        RefusesLate,
+        Admits,
+        Leaves,
+    }
+    for (does, is_answered) in [
+        (Does::Refuses, true),
+        (Does::RefusesLate, true),
+        (Does::Admits, true),
+        (Does::Leaves, true),
+        (Does::Refuses, false),
+        (Does::Admits, false),
+    ] {
+        let shared = Arc::new(Shared::new(Clock::system(), Micros(1_000), true));
+        shared.lanes_up.store(1, Ordering::Relaxed);
+        let servers = Servers::one(shared.clone());
+        let (names, limit) = (Names::new(b"secret"), bucket(10));
+        let deadline = Deadline::default();
+        let mut asked = Box::pin(shared.ask_by(wants(&names, &limit), false, &deadline));
+        begin(asked.as_mut());
+        let work = shared.take().expect("a request");
+        let (release, released) = oneshot::channel::<()>();
+        let released = std::cell::RefCell::new(Some(released));
+        let server = Made::new(released, async |released, batch: &Batch| {
+            let released: Option<oneshot::Receiver<()>> = released.borrow_mut().take();
+            // It never answers if the test drops the other end.
+            if released.expect("one call").await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            granted(batch)
+        });
+        let (tell, late) = oneshot::channel();
+        let departing = Departing::of(&shared, &server, work);
+        let mut flying = pin!(departing.fly(&shared, &server, &(), Some(tell)));
+        tokio::select! {
+            _ = &mut flying => panic!("it is waited for"),
+            late = late => late.expect("it is late"),
+        }
+        match does {
+            Does::Leaves => drop(asked),
+            Does::Refuses => {
+                assert_eq!(asked.await, Err(StoreError::Timeout));
+                servers.forgo(&deadline);
+            }
+            Does::Admits | Does::RefusesLate => {
+                assert_eq!(asked.await, Err(StoreError::Timeout));
+            }
+        }
+        assert_eq!(given_back(&shared), 0);
+        if !is_answered {
+            drop(release);
+            tokio::time::pause();
+            tokio::time::advance(super::super::STRAGGLES).await;
+            let (landed, _) = flying.await.settle(&shared);
+            tokio::time::resume();
+            assert!(landed.is_empty());
+            let expected = u64::from(matches!(does, Does::Refuses));
+            assert_eq!((given_back(&shared), unknown(&shared)), (0, expected));
+            continue;
+        }
+        release.send(()).expect("it waits");
+        for landed in flying.await.settle(&shared).0 {
+            assert!(landed.deliver(&shared).is_ok());
+        }
+        if matches!(does, Does::RefusesLate) {
+            assert_eq!(given_back(&shared), 0);
+            servers.forgo(&deadline);
+        }
+        let expected = u64::from(!matches!(does, Does::Admits));
+        assert_eq!((given_back(&shared), unknown(&shared)), (expected, 0));
     }
 }
 

@@ -61,19 +61,40 @@ async fn corrections_that_a_server_redirects_wait_for_a_heartbeat_or_another_ser
     assert_eq!(old.take_moved().1.len(), 1);
 }
 
+/// A caller that has refunds fill the queue loses them, and does not get rid of charges.
 #[tokio::test]
-async fn corrections_that_were_not_made_are_put_back_as_far_as_there_is_room() {
+async fn corrections_beyond_the_bound_lose_refunds_and_add_charges_up() {
     let shared = shared_of(Micros::from_secs(60));
-    refund_of(&shared, b"a");
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    let charge_of = |key: &[u8], more| {
+        let change = Change::Charge { more };
+        shared.settle(names.name(&limit, key), names.shape(&limit), change);
+    };
+    let lost = || shared.counters.corrections_dropped.load(Ordering::Relaxed);
+    charge_of(b"first", 1);
     let work = shared.take().expect("a correction");
     while shared.room_for_corrections() > 0 {
         refund_of(&shared, b"b");
     }
     let full = shared.corrections_queued();
+    refund_of(&shared, b"b");
+    assert_eq!((shared.corrections_queued(), lost()), (full, 1));
+    for (key, more) in [(b"a", 2), (b"b", 3), (b"a", 5)] {
+        charge_of(key, more);
+    }
+    // One that was not made is put back.
     let _ = flush(&shared, &Failing(Trouble::Unfit), &(), work).await;
-    assert_eq!(shared.corrections_queued(), full);
-    let counted = shared.counters.corrections_dropped.load(Ordering::Relaxed);
-    assert_eq!(counted, 1);
+    assert_eq!((shared.corrections_queued(), lost()), (full + 3, 1));
+    let mut charged = Vec::new();
+    while let Some(work) = shared.take() {
+        let units = work.corrections.iter().map(|one| one.adjust);
+        charged.extend(units.filter_map(|adjust| match adjust {
+            Adjust::Change(Change::Charge { more }) => Some(more),
+            _ => None,
+        }));
+    }
+    charged.sort_unstable();
+    assert_eq!(charged, [1, 3, 7]);
 }
 
 #[tokio::test]
@@ -146,6 +167,8 @@ async fn requests_from_another_server_wait_in_the_order_of_their_deadlines() {
             peek: false,
             deadline: START.after(Micros(after)),
             reply: None,
+            unanswered: None,
+            repeats: 0,
         });
     }
     let work = shared.take().expect("three requests");

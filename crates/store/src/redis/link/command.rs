@@ -3,18 +3,53 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Script};
+use redis::{Cmd, FromRedisValue, RedisError};
 
 use super::Connection;
 use super::redirection::{follow, is_redirection};
 use crate::batch::{Batch, Trouble};
 use crate::wire_form::Name;
 
+/// A script, which the server runs by its hash once it has been sent. It is never asked to load one:
+/// there are servers and users that may not.
+#[derive(Clone)]
+pub(super) struct Script {
+    pub(super) text: &'static str,
+    pub(super) hash: String,
+}
+
+impl Script {
+    pub(super) fn new(text: &'static str) -> Self {
+        let hash = redis::Script::new(text).get_hash().to_owned();
+        Self { text, hash }
+    }
+
+    /// Runs it on one key.
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        wire: &mut MultiplexedConnection,
+        key: &str,
+        arguments: &[String],
+    ) -> Result<T, RedisError> {
+        let command = |verb: &str, script: &str| -> Cmd {
+            let mut command = redis::cmd(verb);
+            command.arg(script).arg(1).arg(key).arg(arguments);
+            command
+        };
+        match command("EVALSHA", &self.hash).query_async(wire).await {
+            // Nothing ran.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                command("EVAL", self.text).query_async(wire).await
+            }
+            reply => reply,
+        }
+    }
+}
+
 /// A script with its arguments for a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'c> {
     pub(super) script: &'c Script,
-    pub(super) source: &'c str,
     pub(super) batch: &'c Batch,
     /// The key after those of the buckets.
     pub(super) mark: Option<&'c str>,
@@ -50,14 +85,11 @@ impl Call<'_> {
         wire: &mut MultiplexedConnection,
         asking: bool,
     ) -> Result<Vec<u8>, RedisError> {
-        match self
-            .query(wire, "EVALSHA", self.script.get_hash(), asking)
-            .await
-        {
+        match self.query(wire, "EVALSHA", &self.script.hash, asking).await {
             // Nothing ran, so sending it again with its source is safe. Restarts and promotions
             // empty the cache.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                Box::pin(self.query(wire, "EVAL", self.source, asking)).await
+                Box::pin(self.query(wire, "EVAL", self.script.text, asking)).await
             }
             reply => reply,
         }

@@ -1,0 +1,134 @@
+//! Draws that the store has not answered in time. If their requests are refused, the units that the
+//! store turns out to have charged are given back.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Shared, Wanted, Wants};
+use crate::wire_form::WireForm;
+use tollgate_limit::{Change, Draw, Kind};
+
+/// A draw that the store may have made. The request and the call share it, because the request
+/// knows whether it was admitted without the store, and the call learns what was drawn.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    /// The call has no answer yet, and the request may have been admitted.
+    #[default]
+    Waits,
+    /// The request was refused.
+    Forgone,
+    /// These units were charged, and the request may have been admitted.
+    Granted(Wants, Draw),
+    /// No answer comes any more.
+    Unknown,
+}
+
+/// What is known of the draw of a request that was refused.
+pub(crate) enum Forgone {
+    /// The call will see to it.
+    Waits,
+    /// These units are to be given back.
+    Granted(Wants, Draw),
+    /// Whether units were charged will never be known.
+    Unknown,
+}
+
+impl Unanswered {
+    /// The request was refused.
+    pub(crate) fn forgo(&self) -> Forgone {
+        match std::mem::replace(&mut *self.0.lock(), State::Forgone) {
+            State::Waits | State::Forgone => Forgone::Waits,
+            State::Granted(wants, draw) => Forgone::Granted(wants, draw),
+            State::Unknown => Forgone::Unknown,
+        }
+    }
+
+    /// The call was answered: the units were charged. Returns them if they are to be given back.
+    pub(super) fn granted(&self, wants: Wants, draw: Draw) -> Option<(Wants, Draw)> {
+        let mut state = self.0.lock();
+        match *state {
+            State::Forgone => Some((wants, draw)),
+            State::Waits | State::Granted(..) | State::Unknown => {
+                *state = State::Granted(wants, draw);
+                None
+            }
+        }
+    }
+
+    /// The call will not be answered. Returns whether the request was refused.
+    pub(super) fn lost(&self) -> bool {
+        let mut state = self.0.lock();
+        let was_refused = matches!(*state, State::Forgone);
+        if !was_refused {
+            *state = State::Unknown;
+        }
+        was_refused
+    }
+}
+
+impl Shared {
+    /// Gives back what was drawn for a request that nobody waits for.
+    pub(super) fn give_back(&self, wants: &Wants, draw: &Draw) {
+        self.give_places_back(wants, draw);
+        self.give_units_back(wants, draw);
+    }
+
+    /// The same, without places of concurrency limits.
+    pub(super) fn give_units_back(&self, wants: &Wants, draw: &Draw) {
+        for (wanted, change) in charged(wants, draw) {
+            self.settle(wanted.name, Arc::clone(&wanted.shape), change);
+        }
+    }
+
+    /// A request was refused, or its caller is gone: what its draw turns out to have charged is given
+    /// back.
+    pub(super) fn forgo(&self, draw: &Unanswered) {
+        match draw.forgo() {
+            Forgone::Waits => {}
+            Forgone::Granted(wants, draw) => self.give_units_back(&wants, &draw),
+            Forgone::Unknown => self.count_unknown_draw(),
+        }
+    }
+
+    /// A request was refused for which the store may have charged units, and nothing will tell.
+    pub(crate) fn count_unknown_draw(&self) {
+        let counter = &self.counters.draws_unknown;
+        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.warn_of_lost("a request was refused without its response, and may be charged there");
+    }
+}
+
+/// The claims that `draw` charged, other than places, each with the refund of its units.
+pub(super) fn charged<'w>(
+    wants: &'w Wants,
+    draw: &'w Draw,
+) -> impl Iterator<Item = (&'w Wanted, Change)> {
+    let standings = wants.iter().zip(&draw.standings);
+    standings
+        .filter(|(wanted, standing)| {
+            let is_charged = draw.granted && standing.verdict.is_allow() && wanted.cost > 0;
+            is_charged && !wanted.shape.holds()
+        })
+        .map(|(wanted, standing)| {
+            let units = wanted.cost;
+            let window_end = standing.window_end;
+            // Units come back only to the window that they were taken from.
+            let change = match is_windowed(&wanted.shape) && window_end.as_micros() > 0 {
+                true => Change::RefundWithin { units, window_end },
+                false => Change::Refund { units },
+            };
+            (wanted, change)
+        })
+}
+
+fn is_windowed(shape: &WireForm) -> bool {
+    let kind = shape.algorithm().kind();
+    matches!(
+        kind,
+        Kind::Interval | Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog
+    )
+}
