@@ -9,6 +9,8 @@ use tollgate_config::settings::StoreKind;
 use tollgate_config::settings::{Audit, Secret, Store};
 use tollgate_limit::printable::percent_encoded;
 use tollgate_limit::{Algorithm, Limit, Micros, Placement};
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+use tollgate_store::RemoteOptions;
 use tollgate_store::audit::Weight;
 use tollgate_store::clock::Clock;
 #[cfg(feature = "mysql")]
@@ -18,7 +20,7 @@ use tollgate_store::postgres;
 #[cfg(feature = "redis")]
 use tollgate_store::redis::{self, Address};
 use tollgate_store::tls::Tls;
-use tollgate_store::{Backend, RemoteOptions, RemoteStore};
+use tollgate_store::{Backend, RemoteStore};
 
 /// How long a start waits for the audit; `when_down` handles a store that does not respond by then.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);

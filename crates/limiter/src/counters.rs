@@ -104,6 +104,7 @@ pub struct Snapshot {
 
 /// Decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Count {
     /// The limit's bucket could pay.
     pub allowed: u64,
@@ -127,6 +128,7 @@ pub struct Count {
 
 /// Units of one limit; places of concurrency limits are units, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Units {
     /// Taken from buckets by admitted requests, and charged later by their responses.
     pub charged: u64,
@@ -141,6 +143,7 @@ pub struct Units {
 
 /// How a candidate's verdicts compared with the live limit's, on the same requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Agreement {
     /// Both could pay.
     pub both_allow: u64,

@@ -229,15 +229,11 @@ impl Claims {
         self.charges.len() - 1
     }
 
-    /// The claims for the store, in the order of [`Claims::charges`].
-    pub fn list<'a>(&'a self, policy: &'a Policy) -> SmallVec<[Claim<'a>; 4]> {
+    /// The claims for the store, in the order of [`Claims::charges`], on these limits by index.
+    pub fn list<'a>(&'a self, limits: &'a [Arc<Limit>]) -> SmallVec<[Claim<'a>; 4]> {
         let claim = |charge: &Charge| Claim {
             enforced: charge.enforced,
-            ..Claim::new(
-                &policy.limits[charge.limit],
-                &self.keys[charge.key],
-                charge.cost,
-            )
+            ..Claim::new(&limits[charge.limit], &self.keys[charge.key], charge.cost)
         };
         self.charges.iter().map(claim).collect()
     }

@@ -74,11 +74,17 @@ pub struct Descriptor<'r> {
     pub client: Option<IpAddr>,
     /// The subject of the verified client certificate, if there is one.
     pub client_certificate: Option<&'r str>,
+    /// The key that a service gives its request, if it gives one.
+    pub application: Option<&'r str>,
     /// What its body says, if that was read. A cell, because the route that asks for the body is found by
     /// the other facts.
     pub body: Cell<Option<&'r BodyFacts>>,
     /// Whether another program has its body: a proxy that asks about its request.
     pub is_body_elsewhere: bool,
+    /// An identity, by index, that is assumed without proof: the known caller with this name, otherwise
+    /// the caller with this key. For tests in the file, which do not have the keys of known callers;
+    /// never for a request.
+    pub assumed: Option<(usize, &'r str)>,
 }
 
 impl<'r> Descriptor<'r> {
@@ -114,8 +120,10 @@ impl<'r> Descriptor<'r> {
             peer,
             client: peer.client(address, headers)?,
             client_certificate,
+            application: None,
             body: Cell::new(None),
             is_body_elsewhere: false,
+            assumed: None,
         })
     }
 

@@ -42,29 +42,6 @@ impl Policy {
         self.plans[matched.route].place(self.evidence(matched, request, now), who);
     }
 
-    /// Like [`Policy::identify`], but the identity with this index is assumed without proof: the
-    /// known caller with this name, otherwise the caller with this key. For tests in the file,
-    /// which do not have the keys of known callers; never for a request.
-    ///
-    /// # Errors
-    /// As [`Policy::identify`].
-    pub fn identify_as(
-        &self,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-        assumed: (usize, &str),
-    ) -> Result<Identified, IdentityRefusal> {
-        let evidence = Evidence {
-            assumed: Some(assumed),
-            ..self.evidence(matched, request, now)
-        };
-        let mut who = Identified::default();
-        self.plans[matched.route]
-            .identify(evidence, &mut who)
-            .map(|()| who)
-    }
-
     /// What the request draws from. `body`: the length of its body in bytes, if known, or also what
     /// it says.
     pub fn claims<'b>(
@@ -112,7 +89,7 @@ impl Policy {
             captures: &matched.captures,
             now,
             signatures: Signatures::Verify,
-            assumed: None,
+            assumed: request.assumed,
         }
     }
 }

@@ -39,6 +39,8 @@ pub enum Source {
     JwtClaim(String),
     /// `client_certificate`: the subject of the verified client certificate.
     ClientCertificate,
+    /// `application`: what a service says of its own request. A gateway has none.
+    Application,
     /// `json:PATH`: a member of the JSON body, by the names that lead to it.
     Json(Vec<String>),
     /// `form:NAME`: a field of a form in the body.
@@ -75,9 +77,11 @@ impl Source {
             ("bearer", None) => Ok(Self::Bearer),
             ("basic", None) => Ok(Self::BasicUser),
             ("client_certificate", None) => Ok(Self::ClientCertificate),
-            ("address" | "bearer" | "basic" | "client_certificate", Some(_)) => Err(
-                ParseError::new(kind.len()..text.len(), format!("`{kind}` takes no name")),
-            ),
+            ("application", None) => Ok(Self::Application),
+            ("address" | "bearer" | "basic" | "client_certificate" | "application", Some(_)) => {
+                let what = format!("`{kind}` takes no name");
+                Err(ParseError::new(kind.len()..text.len(), what))
+            }
             ("header" | "cookie" | "query" | "path" | "jwt" | "json" | "form", None | Some("")) => {
                 whole(format!("`{kind}` needs a name: `{kind}:NAME`"))
             }
@@ -118,6 +122,7 @@ impl Source {
             Self::Path(name) => format!("path:{name}"),
             Self::JwtClaim(name) => format!("jwt:{name}"),
             Self::ClientCertificate => "client_certificate".into(),
+            Self::Application => "application".into(),
             Self::Json(path) => format!("json:{}", path.join(".")),
             Self::Form(name) => format!("form:{name}"),
             Self::GraphqlOperation => "graphql:operation".into(),
@@ -144,7 +149,7 @@ impl Source {
     pub fn is_unverified(&self) -> bool {
         !matches!(
             self,
-            Self::Address | Self::JwtClaim(_) | Self::ClientCertificate
+            Self::Address | Self::JwtClaim(_) | Self::ClientCertificate | Self::Application
         )
     }
 }

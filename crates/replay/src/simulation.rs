@@ -101,6 +101,11 @@ impl Simulation {
         &self.limits[index]
     }
 
+    /// The limiter, whose buckets are all in the process.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
     /// Decides about a request now. `None`: a limit cannot be decided in the process.
     pub fn check(&self, claims: &[Claim<'_>]) -> Option<Decision> {
         self.limiter.try_check(claims, self.clock.now())

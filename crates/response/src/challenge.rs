@@ -2,12 +2,23 @@
 
 use http::HeaderValue;
 
-use tollgate_policy::identity::{Identity, Source};
+use tollgate_policy::Policy;
+use tollgate_policy::identity::{Identity, IdentityRefusal, Source};
+
+/// The challenge for a caller that its identity refuses; `None` for a malformed request, whose refusal
+/// is a 400.
+pub fn challenge(policy: &Policy, refusal: &IdentityRefusal) -> Option<HeaderValue> {
+    if refusal.reason.is_malformed() {
+        return None;
+    }
+    let mut identities = policy.identities.iter();
+    of_identity(identities.find(|one| one.name == refusal.identity)?)
+}
 
 /// The value of `WWW-Authenticate` for an identity: a registered scheme if the source has one,
 /// otherwise `ApiKey` with OpenAPI's names for the location of a key. Of several sources the first
 /// is used, an address only if there is no other, because no client can choose its address.
-pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
+fn of_identity(identity: &Identity) -> Option<HeaderValue> {
     let registered = identity.sources.iter().find_map(registered);
     if registered.is_some() {
         return registered;
@@ -25,6 +36,7 @@ pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
         Source::Path(name) => api_key(&realm, "path", name),
         Source::ClientCertificate => format!("ClientCertificate realm={realm}"),
         Source::Address => format!("Address realm={realm}"),
+        Source::Application => format!("Application realm={realm}"),
         Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
             api_key(&realm, "body", &source.words())
         }

@@ -100,7 +100,7 @@ fn decide(
         seconds,
     );
     assert_eq!(claimed, Claimed::Complete);
-    let decision = limiter.try_check(&claims.list(policy), now);
+    let decision = limiter.try_check(&claims.list(&policy.limits), now);
     let decision = decision.expect("a local limit");
     if let (Decision::Allow(permit), Some((quota, response, writer))) = (&decision, quota) {
         let charge = &claims.charges()[0];

@@ -1,7 +1,8 @@
-//! Decides about a request: finds its route and caller, and draws from its limits.
+//! Decides about a request: does what each step of the order of admission asks for.
 //!
-//! The order is the gateway's. Whatever can be decided without waiting is decided at once.
+//! Whatever can be decided without waiting is decided at once.
 
+use std::cell::OnceCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use http::{Request, Response};
 use http_body::Body;
 
 use super::engine::Snapshot;
-use super::layer::Shared;
+use super::layer::{RequestHead, Shared};
 use super::passage::{Due, Passage, quota_headers};
-use tollgate_admission::{Judged, denial};
-use tollgate_limit::Timestamp;
-use tollgate_limiter::{Decision, Denied, wait_until};
-use tollgate_policy::{Claimed, Claims, Identified, IdentityRefusal, Peer};
+use tollgate_admission::{Account, Admission, Refusal, RequestView, Step};
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_limiter::wait_until;
+use tollgate_policy::Peer;
 use tollgate_response::quota_headers::Prepared;
-use tollgate_response::{Form, Problem, Reason, Refusal, challenge};
+use tollgate_response::{Form, Problem, Reason, challenge};
 
 /// What becomes of a request.
 pub(super) enum Next {
@@ -30,110 +31,64 @@ pub(super) enum Next {
 }
 
 /// What has to be waited for.
-pub(super) type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
-
-/// What came of it.
-pub(super) enum Done {
-    /// The limits that need no signature were looked at.
-    Looked(Box<Passage>, Result<(), Denied>),
-    Judged(Box<Passage>, Decision, Verdict),
-    /// A held request is due.
-    Due(Box<Passage>, Option<IdentityRefusal>),
-}
-
-/// What the decision depends on, beside the limits.
-pub(super) struct Verdict {
-    /// The identity that refuses the request after it was charged.
-    refusal: Option<IdentityRefusal>,
-    /// When the limits decided.
-    at: Timestamp,
-}
+pub(super) type Work = Pin<Box<dyn Future<Output = (Box<Passage>, Admission)> + Send>>;
 
 /// Decides about a request that has arrived. Most are admitted at once and charged for good: they
 /// need no [`Passage`].
 pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
     let engine = &shared.engine;
     let snapshot = engine.current();
-    let at = engine.clock.now();
-    let mut claims = Claims::default();
-    let (route, found) = claim(shared, &snapshot, at, &mut claims, request, false);
-    let passage = |claims| {
-        let (snapshot, engine) = (Arc::clone(&snapshot), Arc::clone(engine));
-        Box::new(Passage::new(snapshot, engine, at, (route, claims), request))
-    };
-    match found {
-        Found::NoRoute => pass(),
-        Found::Unreadable(problem) => Next::Refuse(refuse(
-            &passage(claims),
-            &Refusal::new(problem, "bad_path", Reason::Other),
-        )),
-        Found::Claims(Claimed::Complete) if claims.is_empty() => pass(),
-        Found::Claims(Claimed::Complete) => {
-            let list = claims.list(&snapshot.policy);
-            let decision = snapshot.limiter.try_check(&list, at);
-            drop(list);
-            match decision {
-                Some(Decision::Allow(permit))
-                    if permit.is_settled() && permit.hold().0 == 0 && !snapshot.follows =>
-                {
-                    let judged = Judged::Permitted(permit);
-                    let headers = quota_headers(&snapshot, &claims, &judged, at);
-                    Next::Admit(Due::Headers(headers))
-                }
-                decision => decided(passage(claims), decision, None),
-            }
+    let mut account = Account::new(engine.clock.now());
+    let mut admission = Admission::default();
+    let at = account.at;
+    let step = advance(
+        shared,
+        &snapshot,
+        (&mut admission, &mut account),
+        request,
+        at,
+    );
+    match step {
+        Ok(Step::Admit) if snapshot.is_final(&account) => {
+            Next::Admit(Due::Headers(quota_headers(&snapshot, &account)))
         }
-        Found::Claims(Claimed::Refused(refusal)) => judge(passage(claims), Some(refusal)),
-        Found::Claims(Claimed::Unverified) => Next::Wait(Box::pin(look(passage(claims)))),
+        Ok(Step::Refuse(Refusal::NoRoute)) => Next::Admit(Due::Headers(Prepared::default())),
+        step => {
+            let (snapshot, engine) = (Arc::clone(&snapshot), Arc::clone(engine));
+            let passage = Box::new(Passage::new(snapshot, engine, account, request));
+            conclude(passage, admission, step)
+        }
     }
-}
-
-/// The service gets a request to which no limit applies.
-fn pass() -> Next {
-    Next::Admit(Due::Headers(Prepared::default()))
 }
 
 /// Goes on with a request that had to wait.
-pub(super) fn resume<B: Body>(shared: &Shared, request: &Request<B>, done: Done) -> Next {
-    match done {
-        Done::Looked(passage, Err(denied)) => denied_by(passage, denied),
-        Done::Looked(mut passage, Ok(())) => {
-            let Passage {
-                snapshot,
-                at,
-                claims,
-                ..
-            } = &mut *passage;
-            match claim(shared, snapshot, *at, claims, request, true).1 {
-                Found::Claims(Claimed::Refused(refusal)) => judge(passage, Some(refusal)),
-                // The same request had a route before.
-                _ => judge(passage, None),
-            }
-        }
-        Done::Judged(passage, decision, verdict) => judged(passage, decision, verdict),
-        Done::Due(passage, refusal) => admit(passage, refusal),
-    }
+pub(super) fn resume<B: Body>(
+    shared: &Shared,
+    request: &Request<B>,
+    (mut passage, mut admission): (Box<Passage>, Admission),
+) -> Next {
+    let Passage {
+        snapshot,
+        account,
+        engine,
+        ..
+    } = &mut *passage;
+    let now = engine.clock.now();
+    let step = advance(shared, snapshot, (&mut admission, account), request, now);
+    conclude(passage, admission, step)
 }
 
-/// What is known of a request's claims.
-enum Found {
-    /// No route matches.
-    NoRoute,
-    /// The request cannot be matched safely, as this problem says.
-    Unreadable(Problem),
-    Claims(Claimed),
-}
-
-/// Finds the route and the claims of a request. `verify`: its signature is verified, and the claims
-/// replaced.
-fn claim<B: Body>(
+/// Does what needs no waiting; returns the step that does, or the last one.
+///
+/// # Errors
+/// Why the request cannot be matched safely.
+fn advance<B: Body>(
     shared: &Shared,
     snapshot: &Snapshot,
-    at: Timestamp,
-    claims: &mut Claims,
+    (admission, account): (&mut Admission, &mut Account),
     request: &Request<B>,
-    verify: bool,
-) -> (usize, Found) {
+    now: Timestamp,
+) -> Result<Step, Problem> {
     let policy = &snapshot.policy;
     let extensions = request.extensions();
     let peer = Peer {
@@ -147,167 +102,121 @@ fn claim<B: Body>(
     }
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let subject = (shared.subject)(extensions);
-    let unread;
-    let described = match policy.describe(None, method, uri, headers, peer, subject) {
-        Ok(described) => described,
-        Err(why) => return (0, Found::Unreadable(Problem::unmatchable(why))),
-    };
+    let find = shared.key.as_ref();
+    let key = find.and_then(|find| {
+        find(RequestHead {
+            method,
+            uri,
+            headers,
+            extensions,
+        })
+    });
+    let facts = OnceCell::new();
+    let mut described = policy
+        .describe(None, method, uri, headers, peer, subject)
+        .map_err(Problem::unmatchable)?;
+    described.application = key.as_deref();
     let body = request.body();
-    let length = if body.is_end_stream() {
+    let is_empty = body.is_end_stream();
+    let length = if is_empty {
         Some(0)
     } else {
         body.size_hint().exact()
     };
-    let found = policy.find_route(&described);
-    let asked = policy.asked(&found);
-    if !asked.is_empty() && !body.is_end_stream() {
-        if asked.routes() {
-            return (0, Found::Unreadable(Problem::PATH));
+    let seconds = account.at.as_micros() / 1_000_000;
+    let mut view = RequestView::new(policy, &described, length, seconds);
+    if view.is_unread() && !is_empty {
+        if view.asked.routes() {
+            return Err(Problem::PATH);
         }
         // The body belongs to the service: what it says is not known here, and costs the most.
-        unread = policy.body_of_service(length);
-        described.body.set(Some(&unread));
+        view.read(Some(facts.get_or_init(|| policy.body_of_service(length))));
     }
-    let Some(matched) = found.matched else {
-        return (0, Found::NoRoute);
-    };
-    let mut who = Identified::default();
-    let into = (&mut who, claims);
-    let now = at.as_micros() / 1_000_000;
-    let claimed = if verify {
-        match policy.claim_verified(into, &matched, &described, length, now) {
-            Ok(()) => Claimed::Complete,
-            Err(refusal) => Claimed::Refused(refusal),
+    loop {
+        match admission.step(account, &view, now) {
+            Step::Read(_) => view.read(None),
+            Step::Draw if admission.draw_here(account, &snapshot.limiter) => {}
+            step => return Ok(step),
         }
-    } else {
-        policy.claim(into, &matched, &described, length, now)
-    };
-    (matched.route, Found::Claims(claimed))
+    }
 }
 
-/// Looks at the limits that need no signature, without charging.
-async fn look(passage: Box<Passage>) -> Done {
-    let snapshot = Arc::clone(&passage.snapshot);
-    let (limiter, at, deadline) = (&snapshot.limiter, passage.at, &passage.deadline);
-    let looked = {
-        let claims = passage.claims.list(&snapshot.policy);
-        if claims.is_empty() {
-            Ok(())
-        } else {
-            let mut looked = limiter.look(&claims, at, deadline).await;
-            if let Err(denied) = &mut looked {
-                limiter.count_look(&claims, denied, at, deadline).await;
-            }
-            looked
-        }
-    };
-    Done::Looked(passage, looked)
-}
-
-/// Draws all claims or none.
-fn judge(passage: Box<Passage>, refusal: Option<IdentityRefusal>) -> Next {
-    let decision = {
-        let claims = passage.claims.list(&passage.snapshot.policy);
-        passage.snapshot.limiter.try_check(&claims, passage.at)
-    };
-    decided(passage, decision, refusal)
-}
-
-/// Goes on with a decision; `None`: the shared store must be asked.
-fn decided(
-    passage: Box<Passage>,
-    decision: Option<Decision>,
-    refusal: Option<IdentityRefusal>,
+/// What becomes of the request after this step.
+fn conclude(
+    mut passage: Box<Passage>,
+    mut admission: Admission,
+    step: Result<Step, Problem>,
 ) -> Next {
-    let at = passage.at;
-    match decision {
-        Some(decision) => judged(passage, decision, Verdict { refusal, at }),
-        None => Next::Wait(Box::pin(ask(passage, refusal))),
-    }
-}
-
-/// Asks the shared store.
-async fn ask(passage: Box<Passage>, refusal: Option<IdentityRefusal>) -> Done {
     let snapshot = Arc::clone(&passage.snapshot);
-    let decision = {
-        let claims = passage.claims.list(&snapshot.policy);
-        let (at, deadline) = (passage.at, &passage.deadline);
-        snapshot.limiter.ask(&claims, at, deadline).await
-    };
-    let at = passage.engine.clock.now();
-    Done::Judged(passage, decision, Verdict { refusal, at })
+    match step {
+        Err(problem) => {
+            let refusal = tollgate_response::Refusal::new(problem, "bad_path", Reason::Other);
+            Next::Refuse(refuse(&passage, &refusal))
+        }
+        Ok(Step::Admit) => Next::Admit(Due::Settlement(passage)),
+        Ok(Step::Refuse(refusal)) => refused(&passage, refusal),
+        Ok(Step::Hold(due)) => Next::Wait(Box::pin(async move {
+            wait_until(&passage.engine.clock, due).await;
+            (passage, admission)
+        })),
+        Ok(Step::Look) => Next::Wait(Box::pin(async move {
+            let limiter = &snapshot.limiter;
+            admission.look(&mut passage.account, limiter).await;
+            (passage, admission)
+        })),
+        Ok(Step::Draw | Step::Read(_)) => Next::Wait(Box::pin(async move {
+            let limiter = &snapshot.limiter;
+            admission.draw(&mut passage.account, limiter).await;
+            (passage, admission)
+        })),
+    }
 }
 
-fn judged(mut passage: Box<Passage>, decision: Decision, verdict: Verdict) -> Next {
-    let permit = match decision {
-        Decision::Deny(denied) => return denied_by(passage, denied),
-        Decision::Unavailable(unavailable) => {
+/// Refuses a request.
+fn refused(passage: &Passage, refusal: Refusal) -> Next {
+    use tollgate_response::Refusal as Written;
+    let policy = &passage.snapshot.policy;
+    let response = match refusal {
+        Refusal::NoRoute | Refusal::TurnedAway => {
+            return Next::Admit(Due::Headers(Prepared::default()));
+        }
+        Refusal::Denied => match passage.account.refused(policy) {
+            Some(refused) => {
+                let reason = Reason::Denied(&refused);
+                let written = Written::new(refused.problem(), refused.label(), reason);
+                refuse(passage, &written)
+            }
+            None => refuse(
+                passage,
+                &Written {
+                    retry_after: Some(Micros::from_secs(1)),
+                    ..Written::new(Problem::OVERLOADED, "overloaded", Reason::Other)
+                },
+            ),
+        },
+        Refusal::Unavailable(unavailable) => {
             let reason = Reason::StoreDown(&unavailable.limit);
-            let refusal = Refusal::new(Problem::STORE_DOWN, "store_down", reason);
-            return Next::Refuse(refuse(&passage, &refusal));
+            refuse(
+                passage,
+                &Written::new(Problem::STORE_DOWN, "store_down", reason),
+            )
         }
-        Decision::Allow(permit) => permit,
-    };
-    let hold = permit.hold();
-    passage.judged = Judged::Permitted(permit);
-    if hold.0 == 0 {
-        return admit(passage, verdict.refusal);
-    }
-    let due = verdict.at.after(hold);
-    Next::Wait(Box::pin(async move {
-        wait_until(&passage.engine.clock, due).await;
-        Done::Due(passage, verdict.refusal)
-    }))
-}
-
-/// Admits a request, or refuses it because its identity does: what it was charged stays charged.
-fn admit(mut passage: Box<Passage>, refusal: Option<IdentityRefusal>) -> Next {
-    passage.keep_charges();
-    match refusal {
-        Some(refusal) => unidentified(passage, &refusal),
-        None => {
-            passage.owe();
-            Next::Admit(Due::Settlement(passage))
+        Refusal::Unidentified(refusal) => {
+            let problem = Problem::unidentified(refusal.reason);
+            let challenge = challenge(policy, &refusal);
+            let reason = Reason::Unidentified(challenge.as_ref());
+            let written = Written {
+                detail: refusal.lacking.as_deref(),
+                ..Written::new(problem, refusal.reason.label(), reason)
+            };
+            refuse(passage, &written)
         }
-    }
-}
-
-/// Refuses a request that its identity refuses.
-fn unidentified(passage: Box<Passage>, refusal: &IdentityRefusal) -> Next {
-    let problem = Problem::unidentified(refusal.reason);
-    let identities = &passage.snapshot.policy.identities;
-    let identity = identities.iter().find(|one| one.name == refusal.identity);
-    let challenge = identity
-        .filter(|_| !refusal.reason.is_malformed())
-        .and_then(challenge);
-    let reason = Reason::Unidentified(challenge.as_ref());
-    let refusal = Refusal {
-        detail: refusal.lacking.as_deref(),
-        ..Refusal::new(problem, refusal.reason.label(), reason)
     };
-    Next::Refuse(refuse(&passage, &refusal))
-}
-
-/// Refuses a request that the limits deny.
-fn denied_by(mut passage: Box<Passage>, denied: Denied) -> Next {
-    let limits = &passage.snapshot.policy.limits;
-    let overload = denial::sheds_load(&denied, &passage.claims, limits);
-    let refused = denial::contents(&denied, &passage.claims, &passage.snapshot.policy);
-    passage.judged = Judged::Denied(denied);
-    let refusal = if overload {
-        Refusal {
-            retry_after: Some(tollgate_limit::Micros::from_secs(1)),
-            ..Refusal::new(Problem::OVERLOADED, "overloaded", Reason::Other)
-        }
-    } else {
-        let reason = Reason::Denied(&refused);
-        Refusal::new(refused.problem(), refused.label(), reason)
-    };
-    Next::Refuse(refuse(&passage, &refusal))
+    Next::Refuse(response)
 }
 
 /// The response of a refusal.
-fn refuse(passage: &Passage, refusal: &Refusal<'_>) -> Box<Response<Bytes>> {
+fn refuse(passage: &Passage, refusal: &tollgate_response::Refusal<'_>) -> Box<Response<Bytes>> {
     let policy = &passage.snapshot.policy;
     let id = passage.engine.next_id();
     tracing::debug!(
@@ -315,9 +224,8 @@ fn refuse(passage: &Passage, refusal: &Refusal<'_>) -> Box<Response<Bytes>> {
         reason = refusal.label,
         "a request is refused"
     );
-    let own = policy
-        .routes
-        .get(passage.route)
+    let route = passage.account.route.and_then(|at| policy.routes.get(at));
+    let own = route
         .and_then(|route| route.refusal.as_ref())
         .or(policy.responses.refusal.as_ref())
         .and_then(|body| Form::of(body, None));

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::{Agreement, Builder, Count, Error};
-use tollgate_admission::shared_store;
+use tollgate_admission::{Account, shared_store};
 use tollgate_config::settings::ColdStart;
 use tollgate_config::{Config, load_for_service, settings};
 use tollgate_limit::Role;
@@ -173,6 +173,15 @@ impl Snapshot {
             warnings: config.warnings,
             policy,
         }
+    }
+}
+
+impl Snapshot {
+    /// Whether the response changes nothing for an admitted request.
+    pub(super) fn is_final(&self, account: &Account) -> bool {
+        let is_followed = self.follows && !account.claims.is_empty();
+        let permit = account.judged.permit();
+        permit.is_some_and(|permit| permit.is_settled() && !is_followed)
     }
 }
 

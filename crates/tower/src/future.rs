@@ -106,9 +106,9 @@ where
                     shared,
                     waiting,
                 } => {
-                    let done = ready!(work.as_mut().poll(context));
+                    let waited = ready!(work.as_mut().poll(context));
                     let (_, request) = waiting.as_ref().expect(AFTER_END);
-                    match resume(shared, request, done) {
+                    match resume(shared, request, waited) {
                         Next::Wait(more) => {
                             *work = more;
                             continue;

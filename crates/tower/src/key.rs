@@ -57,6 +57,12 @@ impl Key {
         Self::new(format!("query:{name}"))
     }
 
+    /// The key that the application gives a request
+    /// ([`RateLimitLayer::key_by`](super::RateLimitLayer::key_by)).
+    pub fn application() -> Self {
+        Self::new("application")
+    }
+
     /// An identity that [`Builder::toml`](super::Builder::toml) declares, such as one that is the
     /// claim of a verified token.
     pub fn identity(name: &str) -> Self {

@@ -1,5 +1,6 @@
 //! The layer, and the service that it makes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use ::tower_layer::Layer;
 use ::tower_service::Service;
 use bytes::Bytes;
-use http::{Extensions, Request, Response};
+use http::{Extensions, HeaderMap, Method, Request, Response, Uri};
 use http_body::Body;
 
 use super::admit::{Next, start};
@@ -21,6 +22,22 @@ use tollgate_store::clock::Clock;
 type PeerOf = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 /// Finds the subject of a request's verified client certificate.
 type SubjectOf = Arc<dyn for<'e> Fn(&'e Extensions) -> Option<&'e str> + Send + Sync>;
+/// Finds the key of a request.
+type KeyOf = Arc<dyn for<'r> Fn(RequestHead<'r>) -> Option<Cow<'r, str>> + Send + Sync>;
+
+/// A request without its body, from which an application takes a key ([`RateLimitLayer::key_by`]).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RequestHead<'r> {
+    /// Its method.
+    pub method: &'r Method,
+    /// Its target.
+    pub uri: &'r Uri,
+    /// Its headers.
+    pub headers: &'r HeaderMap,
+    /// What layers before this one have found out, such as who sends it.
+    pub extensions: &'r Extensions,
+}
 
 /// Limits the requests of a service. Clones, and all services made by them, share the buckets.
 ///
@@ -36,6 +53,7 @@ pub(super) struct Shared {
     pub(super) engine: Arc<Engine>,
     pub(super) peer: PeerOf,
     pub(super) subject: SubjectOf,
+    pub(super) key: Option<KeyOf>,
 }
 
 impl RateLimitLayer {
@@ -90,6 +108,7 @@ impl RateLimitLayer {
                     .or_else(|| extensions.get::<IpAddr>().copied())
             }),
             subject: Arc::new(|_| None),
+            key: None,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -127,6 +146,33 @@ impl RateLimitLayer {
     ) -> Self {
         let subject: SubjectOf = Arc::new(find);
         self.with(|shared| shared.subject = subject)
+    }
+
+    /// Sets how the application finds the key of a request, for limits by [`Key::application`]: who a
+    /// session belongs to, for example. A request without one, or with an empty one, lacks the key.
+    /// It is asked again where a request had to wait for a store.
+    ///
+    /// ```
+    /// # use tollgate_tower::{Error, Key, Limit, Rate, RateLimitLayer};
+    /// /// Who is logged in, as a layer before this one has found out.
+    /// #[derive(Clone)]
+    /// struct User(String);
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let limit = Limit::token_bucket(Rate::per_minute(60), 10).per(Key::application().or_address());
+    /// let layer = RateLimitLayer::builder().limit("per_user", limit).build()?
+    ///     .key_by(|request| Some(request.extensions.get::<User>()?.0.as_str().into()));
+    /// # drop(layer); Ok(()) }
+    /// ```
+    ///
+    /// [`Key::application`]: super::Key::application
+    #[must_use]
+    pub fn key_by(
+        self,
+        find: impl for<'r> Fn(RequestHead<'r>) -> Option<Cow<'r, str>> + Send + Sync + 'static,
+    ) -> Self {
+        let key: KeyOf = Arc::new(find);
+        self.with(|shared| shared.key = Some(key))
     }
 
     fn with(self, change: impl FnOnce(&mut Shared)) -> Self {

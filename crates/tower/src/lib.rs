@@ -69,7 +69,7 @@ pub use engine::{Handle, LimitCount};
 pub use error::Error;
 pub use future::ResponseFuture;
 pub use key::Key;
-pub use layer::{RateLimit, RateLimitLayer};
+pub use layer::{RateLimit, RateLimitLayer, RequestHead};
 pub use limit::{Limit, Rate};
 pub use store::{Store, WhenDown};
 pub use tollgate_limiter::{Agreement, Count};

@@ -10,7 +10,7 @@ use http::{Extensions, Request, Response};
 use http_body_util::Empty;
 use tollgate_tower::{
     Agreement, Builder, Count, Error, Handle, Key, Limit, LimitCount, Rate, RateLimit,
-    RateLimitLayer, ResponseBody, ResponseFuture, Store, WhenDown,
+    RateLimitLayer, RequestHead, ResponseBody, ResponseFuture, Store, WhenDown,
 };
 use tower::{Layer, Service};
 
@@ -61,7 +61,7 @@ fn public_api_of_the_layer_is_complete() {
     let _: [Error; 2] = [Error::Store(String::new()), Error::NoFile];
     let _: fn(&Error) -> String = ToString::to_string;
 
-    let keys: [Key; 7] = [
+    let keys: [Key; 8] = [
         Key::address(),
         Key::everyone(),
         Key::header("x-api-key").or_address(),
@@ -69,6 +69,7 @@ fn public_api_of_the_layer_is_complete() {
         Key::cookie("sid").or_skip(),
         Key::query("key").or_skip(),
         Key::identity("user"),
+        Key::application().or_refuse(),
     ];
     let rates: [Rate; 5] = [
         Rate::per(10, Duration::from_secs(10)),
@@ -110,6 +111,7 @@ fn public_api_of_the_layer_is_complete() {
     let layer: RateLimitLayer = built
         .expect("valid limits")
         .peer(|extensions: &Extensions| extensions.get::<IpAddr>().copied())
+        .key_by(|request: RequestHead<'_>| Some(request.uri.path().into()))
         .client_certificate(|extensions: &Extensions| extensions.get::<&'static str>().copied());
 
     let handle: Handle = layer.handle();

@@ -1,19 +1,21 @@
 //! Sends the requests of a test one after the other, each at its time, and counts what becomes of them.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 
-use tollgate_admission::denial;
-use tollgate_admission::settle::Owed;
+use tollgate_admission::{Account, Admission, Judged, Refusal, RequestView, Step};
 use tollgate_config::settings::{Sent, TestCase};
-use tollgate_limit::{Claim, Micros};
-use tollgate_limiter::{Cause, Decision, Denied};
+use tollgate_limit::Micros;
+use tollgate_limiter::Cause;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::route::Target;
-use tollgate_policy::{BodyFacts, Claims, Identified, Peer, Policy, sent as sent_body};
+use tollgate_policy::{BodyFacts, Peer, Policy};
 use tollgate_replay::{Response, Simulation};
 
 /// Memory for a test's few callers.
@@ -60,132 +62,78 @@ fn one(
         tls: false,
         unnamed: false,
     };
-    let Ok(described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None) else {
+    let facts = OnceCell::new();
+    let described = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None);
+    let Ok(mut described) = described else {
         tally.turn_away(400);
         return Ok(());
     };
-    let facts = match &test.body {
-        Some(body) => match policy.read_body(&described, body.as_bytes()) {
-            Ok(facts) => Some(facts),
-            Err(flaw) => {
-                tally.turn_away(flaw.status());
+    let caller = sent.caller.as_ref();
+    described.assumed = caller.map(|caller| (caller.index, &*caller.name));
+    let length = body_length(&headers);
+    let seconds = simulation.now().as_micros() / 1_000_000;
+    let mut request = RequestView::new(policy, &described, length, seconds);
+    request.passes_on = true;
+    let (mut admission, mut account) = (Admission::default(), Account::new(simulation.now()));
+    let limiter = simulation.limiter().clone();
+    loop {
+        match admission.step(&mut account, &request, simulation.now()) {
+            Step::Read(_) => {
+                let read = match &test.body {
+                    Some(body) => policy.read_body(&described, body.as_bytes()).map(Some),
+                    // A length stands for a body of which nothing is known.
+                    None => Ok((length == Some(0)).then(|| BodyFacts::none(&policy.wanted))),
+                };
+                match read {
+                    Ok(read) => request.read(read.map(|read| facts.get_or_init(|| read))),
+                    Err(flaw) => request.turned_away = StatusCode::from_u16(flaw.status()).ok(),
+                }
+            }
+            Step::Look => at_once(admission.look(&mut account, &limiter))?,
+            Step::Draw => {
+                if !admission.draw_here(&mut account, &limiter) {
+                    return Err(NOT_HERE.into());
+                }
+            }
+            // The simulation holds it.
+            Step::Hold(_) => {}
+            Step::Admit => break,
+            Step::Refuse(refusal) => {
+                tally.refuse(policy, &request, &account, &refusal);
                 return Ok(());
             }
-        },
-        // A length stands for a body of which nothing is known.
-        None => (body_length(&headers) == Some(0)).then(|| BodyFacts::none(&policy.wanted)),
-    };
-    described.body.set(facts.as_ref());
-    let body = sent_body(&described, body_length(&headers));
-    let Some(matched) = policy.route(&described) else {
-        let other_methods = !policy.other_methods(&described).is_empty();
-        tally.turn_away(match (policy.is_unlisted(&described), other_methods) {
-            (true, _) => 421,
-            (false, true) => 405,
-            (false, false) => 404,
-        });
-        return Ok(());
-    };
-    let seconds = simulation.now().as_micros() / 1_000_000;
-    let identified = match &sent.caller {
-        Some(caller) => {
-            policy.identify_as(&matched, &described, seconds, (caller.index, &caller.name))
         }
-        None => policy.identify(&matched, &described, seconds),
-    };
-    let mut who = Identified::default();
-    let mut unidentified = None;
-    match identified {
-        Ok(known) if policy.preflight(&described).is_none() => who = known,
-        Ok(_) => policy.place_into(&mut who, &matched, &described, seconds),
-        Err(refusal) => {
-            policy.place_into(&mut who, &matched, &described, seconds);
-            let status = if refusal.reason.is_malformed() {
-                StatusCode::BAD_REQUEST
-            } else {
-                StatusCode::UNAUTHORIZED
-            };
-            unidentified = Some(status).filter(|_| policy.preflight(&described).is_none());
-        }
-    }
-    let mut claims = policy.claims(&matched, &who, &headers, body);
-    if claims.refuses_model() {
-        unidentified = unidentified.or(Some(StatusCode::BAD_REQUEST));
-    }
-    if let Some(status) = unidentified {
-        claims.retain_counting(policy, status);
-    }
-    let route = &policy.routes[matched.route];
-    let mut target = 0;
-    let mut soonest: Option<(Claims, Denied)> = None;
-    let mut permit = loop {
-        let denied = match draw(simulation, &claims) {
-            Some(Decision::Allow(permit)) => break permit,
-            Some(Decision::Deny(denied)) => denied,
-            Some(Decision::Unavailable(_)) | None => {
-                return Err("a limit of this test cannot be decided in the process".into());
-            }
-        };
-        let next = route.over_limit.get(target);
-        let passed_on = next
-            .filter(|over| unidentified.is_none() && denial::passes_on(&denied, &claims, over))
-            .map(|_| policy.claims_of_target(target + 1, &matched, &who, &headers, body))
-            .filter(|claims| !claims.refuses_model());
-        let known = soonest.as_ref();
-        if known.is_none_or(|(_, known)| denial::ends_before(&denied, known)) {
-            soonest = Some((claims.clone(), denied));
-        }
-        let Some(passed_on) = passed_on else {
-            if let Some((claims, denied)) = soonest {
-                tally.refuse(policy, &claims, &denied);
-            }
-            return Ok(());
-        };
-        target += 1;
-        claims = passed_on;
-    };
-    if let Some(status) = unidentified {
-        // The charge stays.
-        permit.forwarded();
-        tally.turn_away(status.as_u16());
-        return Ok(());
     }
     tally.allowed += 1;
-    tally.over_limit += u64::from(target > 0);
+    tally.over_limit += u64::from(account.target > 0);
     tally.status = None;
-    let fixed = match &route.target {
-        Target::Fixed { status, .. } | Target::Redirect { status, .. } => {
-            StatusCode::from_u16(*status).ok()
-        }
-        Target::Upstream(_) | Target::Echo | Target::Service => None,
-    };
-    let limits = route.limits_of(target).iter();
-    let owed = Owed::new(limits.map(|limit| &policy.rules[limit.rule]));
+    let fixed = account
+        .route
+        .and_then(|at| match &policy.routes[at].target {
+            Target::Fixed { status, .. } | Target::Redirect { status, .. } => {
+                StatusCode::from_u16(*status).ok()
+            }
+            Target::Upstream(_) | Target::Echo | Target::Service => None,
+        });
     let response = Response {
         status: fixed.unwrap_or(sent.answered),
         cause: Cause::Upstream,
         sent: None,
         whole: true,
     };
-    simulation.hold(permit, owed, sent.lasting.0, response);
+    if let Judged::Permitted(permit) = account.judged {
+        simulation.hold(permit, account.owed, sent.lasting.0, response);
+    }
     Ok(())
 }
 
-/// The decision about these claims.
-fn draw(simulation: &Simulation, claims: &Claims) -> Option<Decision> {
-    let list: Vec<Claim<'_>> = claims
-        .charges()
-        .iter()
-        .map(|charge| Claim {
-            enforced: charge.enforced,
-            ..Claim::new(
-                simulation.limit(charge.limit),
-                claims.key(charge),
-                charge.cost,
-            )
-        })
-        .collect();
-    simulation.check(&list)
+/// Carries out what waits for nothing in a process of its own.
+fn at_once(work: impl Future<Output = ()>) -> Result<(), String> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(work).poll(&mut context) {
+        Poll::Ready(()) => Ok(()),
+        Poll::Pending => Err(NOT_HERE.into()),
+    }
 }
 
 impl Tally {
@@ -195,18 +143,49 @@ impl Tally {
         *self.turned_away.entry(status).or_default() += 1;
     }
 
-    fn refuse(&mut self, policy: &Policy, claims: &Claims, denied: &Denied) {
-        self.refused += 1;
-        let refused = denial::contents(denied, claims, policy);
-        self.status = Some(if denial::sheds_load(denied, claims, &policy.limits) {
-            503
-        } else {
-            refused.problem().status.as_u16()
-        });
-        self.retry_after = refused.retry_after;
-        self.limit = refused.violated.first().map(ToString::to_string);
+    fn refuse(
+        &mut self,
+        policy: &Policy,
+        request: &RequestView<'_, '_>,
+        account: &Account,
+        refusal: &Refusal,
+    ) {
+        match refusal {
+            Refusal::NoRoute => {
+                let described = request.described;
+                let other_methods = !policy.other_methods(described).is_empty();
+                self.turn_away(match (policy.is_unlisted(described), other_methods) {
+                    (true, _) => 421,
+                    (false, true) => 405,
+                    (false, false) => 404,
+                });
+            }
+            Refusal::TurnedAway => {
+                let status = request.turned_away.unwrap_or(StatusCode::BAD_REQUEST);
+                self.turn_away(status.as_u16());
+            }
+            Refusal::Unidentified(refusal) => self.turn_away(refusal.status().as_u16()),
+            Refusal::Unavailable(_) => self.turn_away(503),
+            Refusal::Denied => {
+                self.refused += 1;
+                let refused = account.refused(policy);
+                self.status = Some(
+                    refused
+                        .as_ref()
+                        .map_or(503, |refused| refused.problem().status.as_u16()),
+                );
+                let denied = account.judged.denied();
+                self.retry_after = account.judged.retry_after();
+                let first = denied.and_then(|denied| denied.refused().next());
+                let charge = first.map(|place| &account.claims.charges()[place]);
+                self.limit = charge.map(|charge| policy.limits[charge.limit].name.to_string());
+            }
+        }
     }
 }
+
+/// Why a request of a test is not decided.
+const NOT_HERE: &str = "a limit of this test cannot be decided in the process";
 
 fn headers(test: &TestCase, sent: &Sent) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();

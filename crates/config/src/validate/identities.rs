@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{callers, check_name, entries_of, jwt, names_of};
+use crate::Reader;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::ShortOr;
@@ -161,6 +162,12 @@ pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
         "graphql",
     ];
     let error = match Source::parse(text.as_str()) {
+        Ok(Source::Application) if context.reader != Reader::Service => {
+            let title = "`application` is no source of a key for a gateway";
+            let label = "only a service that has the limits in itself gives a request a key";
+            context.error(title, text.place, label);
+            return None;
+        }
         Ok(source) => return Some(source),
         Err(error) => error,
     };

@@ -59,6 +59,22 @@ mod tests {
     }
 
     #[test]
+    fn service_gives_a_request_its_key_and_a_gateway_does_not() {
+        let text = "[limits.one]\nrate = \"9/minute\"\nburst = 9\nper = \"application\"\nwhen_missing = \"refuse\"\n\
+                    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"one\"]\n";
+        let service = parse_for_service(text, "limits.toml", &|_| None, Timestamp::default());
+        assert!(service.is_ok(), "{service:?}");
+        let gateway = parse(text, "gateway.toml", &|_| None, Timestamp::default());
+        let error = gateway
+            .expect_err("no gateway has such a key")
+            .render(false);
+        assert!(
+            error.contains("no source of a key for a gateway"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn service_file_of_a_gateway_has_a_warning_for_each_idle_setting() {
         let idle = [
             (

@@ -5,7 +5,6 @@ use std::hash::{Hash, Hasher};
 
 use http::{Request, Response};
 
-use super::admit::Routed;
 use super::request_context::RequestContext;
 use super::{Gateway, Snapshot, own};
 use crate::body::{Received, ResponseBody};
@@ -17,7 +16,7 @@ use tollgate_limiter::Cause;
 use tollgate_net::server::{ConnInfo, Inbound};
 use tollgate_policy::route::{Route, Target};
 use tollgate_policy::upstream::Balance;
-use tollgate_policy::{Descriptor, FilledEdits, Identified, Policy};
+use tollgate_policy::{Descriptor, FilledEdits, Identified, Match, Policy};
 
 /// A request that every limit admitted.
 pub(super) struct Admitted<'s> {
@@ -43,12 +42,13 @@ impl Next {
     /// The next step that the request's route configures.
     pub(super) fn of_route(
         policy: &Policy,
-        routed: Routed<'_, '_, '_>,
+        matched: &Match<'_>,
+        described: &Descriptor<'_>,
         who: &Identified,
         target: &RequestTarget,
         head: &Request<()>,
     ) -> Self {
-        let route = &policy.routes[routed.matched.route];
+        let route = &policy.routes[matched.route];
         match &route.target {
             // The request does not reach an upstream, because the client limited its hops
             // (`Max-Forwards`).
@@ -57,7 +57,7 @@ impl Next {
             }
             Target::Upstream(upstream) => Self::Forward(*upstream),
             Target::Redirect { status, location } => {
-                let location = policy.location(location, routed.matched, who, routed.described);
+                let location = policy.location(location, matched, who, described);
                 Self::Respond(own::redirect(*status, location), Cause::Upstream)
             }
             Target::Fixed {
@@ -135,8 +135,10 @@ impl Gateway {
     ) -> impl Future<Output = Result<Forwarded, Rejection>> + use<'f> {
         forwarding.received = context.receiving(&body);
         context.pass_trace_on(head.headers_mut());
-        context.keep_readable(&mut head);
+        context.account.keep_readable(&mut head);
         let permit = context
+            .account
+            .judged
             .permit()
             .expect("`admit` returns only what the limiter permitted");
         let since = self.side.clock.now();

@@ -1,11 +1,14 @@
 //! Decides about a request that another program received, by the same path as any other request. It
 //! is not forwarded.
 
+use std::cell::OnceCell;
+
 use http::header::ORIGIN;
 use http::{HeaderMap, HeaderValue, Request, Response};
 
 use super::admit::describe;
 use super::admitted::Next;
+use super::judge::wait_counted;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
@@ -13,10 +16,10 @@ use crate::decide::{DECISION, NearCounter, Original, PERMIT, PermitId, Permits, 
 use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
-use tollgate_admission::Judged;
+use tollgate_admission::{Account, Admission, Judged, Refusal, RequestView, Step};
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::Cause;
-use tollgate_policy::{BodyAdmission, Claimed, Claims, FilledEdits, Identified, UnreadBody};
+use tollgate_limiter::{Cause, Decision};
+use tollgate_policy::{BodyAdmission, Claims, FilledEdits, UnreadBody};
 use tollgate_response::{Asked, DecisionId};
 
 impl Gateway {
@@ -87,7 +90,7 @@ impl Gateway {
         slot: Option<Slot<'_>>,
         expiry: Micros,
     ) -> Result<Option<PermitId>, Rejection> {
-        match (context.take_open(), slot) {
+        match (context.account.take_open(), slot) {
             (None, _) => Ok(None),
             (Some(open), Some(slot)) => {
                 let expires = self.side.clock.now().after(expiry);
@@ -115,7 +118,7 @@ impl Gateway {
     ) -> RecordedDraw {
         let mut headers = RequestHeaders::of(asked.headers());
         let mut context = RequestContext::open(&self.side, snapshot, asked, &mut headers, None);
-        *context.claims_mut() = claims;
+        context.account.claims = claims;
         RecordedDraw(context)
     }
 
@@ -132,51 +135,46 @@ impl Gateway {
         let policy = &snapshot.policy;
         let headers = RequestHeaders::of(request.headers());
         let target = checks::normalise_target(policy, &mut request, &headers)?;
+        let facts = OnceCell::new();
         let described = describe::<Unread>(policy, &connection, &target, &request)?;
-        let asked = policy.asked(&policy.find_route(&described));
-        let facts = if asked.is_empty() {
-            None
-        } else {
-            let body = UnreadBody {
-                query: described.query,
-                headers: described.headers,
-                is_empty: false,
-                announced: None,
-                is_elsewhere: true,
-            };
-            match policy.admit_body(asked, body)? {
-                BodyAdmission::Known(facts) => Some(facts),
-                BodyAdmission::Reading(_) => None,
-            }
-        };
-        described.body.set(facts.as_ref());
-        let matched = policy
-            .route(&described)
-            .ok_or_else(|| checks::unrouted(policy, &described))?;
-        let route = &policy.routes[matched.route];
-        checks::check_route(snapshot, route, &target, (request.method(), &Unread))?;
-        if route.target.turns_away() {
-            return Err(Rejection::NoRoute);
-        }
+        let now = self.now();
         // The body is with the program that asks: its length is not known here.
-        let body_length = None;
-        let seconds = self.side.seconds(self.now());
-        let (mut who, mut claims) = (Identified::default(), Claims::default());
-        let into = (&mut who, &mut claims);
-        let claimed = policy.claim(into, &matched, &described, body_length, seconds);
-        let refused = match claimed {
-            Claimed::Complete => None,
-            Claimed::Refused(refusal) => Some(refusal),
-            Claimed::Unverified => {
-                let into = (&mut who, &mut claims);
-                policy
-                    .claim_verified(into, &matched, &described, body_length, seconds)
-                    .err()
+        let mut view = RequestView::new(policy, &described, None, self.side.seconds(now));
+        let (mut admission, mut account) = (Admission::default(), Account::new(now));
+        loop {
+            match admission.step(&mut account, &view, now) {
+                Step::Read(asked) => {
+                    let body = UnreadBody {
+                        query: described.query,
+                        headers: described.headers,
+                        is_empty: false,
+                        announced: None,
+                        is_elsewhere: true,
+                    };
+                    let known = match policy.admit_body(asked, body)? {
+                        BodyAdmission::Known(known) => Some(facts.get_or_init(|| known)),
+                        BodyAdmission::Reading(_) => None,
+                    };
+                    view.read(known);
+                }
+                // The draw of all follows at once.
+                Step::Look => {}
+                Step::Draw => break,
+                Step::Hold(_) | Step::Admit | Step::Refuse(_) => {
+                    return Err(checks::unrouted(policy, &described));
+                }
             }
-        };
-        match refused {
-            None => Ok(claims),
-            Some(refusal) => Err(snapshot.unidentified(refusal)),
+        }
+        if let Some(matched) = &view.matched {
+            let route = &policy.routes[matched.route];
+            checks::check_route(snapshot, route, &target, (request.method(), &Unread))?;
+            if route.target.turns_away() {
+                return Err(Rejection::NoRoute);
+            }
+        }
+        match admission.refusal() {
+            Some(Refusal::Unidentified(refusal)) => Err(snapshot.unidentified(refusal.clone())),
+            _ => Ok(account.claims),
         }
     }
 
@@ -203,15 +201,31 @@ impl RecordedDraw {
         let (deciding, policy) = (&snapshot.deciding, &snapshot.policy);
         // Reserved before anything is charged.
         let slot = permits.reserve(deciding.permits);
-        gateway.judge(snapshot, context).await?;
-        let charges = context.claims().charges();
+        match gateway.draw_claims(snapshot, context).await {
+            Decision::Allow(permit) => {
+                let hold = permit.hold();
+                context.account.judged = Judged::Permitted(permit);
+                context.count_near();
+                if hold.0 > 0 {
+                    let (clock, held) = (&gateway.side.clock, &gateway.side.held);
+                    wait_counted(clock, clock.now().after(hold), held).await;
+                }
+                context.account.keep_charges();
+            }
+            Decision::Deny(denied) => {
+                context.account.judged = Judged::Denied(denied);
+                return Err(context.denial());
+            }
+            Decision::Unavailable(unavailable) => return Err(Rejection::StoreDown(unavailable)),
+        }
+        let charges = context.account.claims.charges();
         // A request of no units only asks how the limits stand: nothing is reported of it later.
         if charges.iter().all(|charge| charge.cost == 0) {
             return Ok(None);
         }
         let charged = |rule: &usize| charges.iter().any(|one| one.rule == *rule);
         let rules: Vec<usize> = (0..policy.rules.len()).filter(charged).collect();
-        context.owes(rules.into_iter());
+        context.account.owe(policy, rules.into_iter());
         gateway.keep_open(context, slot, deciding.permit_expiry)
     }
 
@@ -221,11 +235,11 @@ impl RecordedDraw {
     }
 
     pub(crate) fn claims(&self) -> &Claims {
-        self.0.claims()
+        &self.0.account.claims
     }
 
     pub(crate) fn judged(&self) -> &Judged {
-        self.0.judged()
+        &self.0.account.judged
     }
 
     /// Counts and logs the decision.

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use smallvec::SmallVec;
 
-use super::judge::denial;
 use super::request_context::RequestContext;
 use super::{Gateway, Snapshot};
 use crate::body::ResponseBody;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use plan::{Applies, Plan};
-use tollgate_limit::{Micros, Placement, Rate};
+use tollgate_admission::Judged;
+use tollgate_limit::{Micros, Rate};
 use tollgate_limiter::{Cause, Decision, Denied};
 use tollgate_policy::domains::Entry;
 use tollgate_policy::{Claims, TooManyBuckets};
@@ -94,7 +94,7 @@ impl Gateway {
         let mut headers = RequestHeaders::of(request.headers());
         let mut context =
             RequestContext::open(&self.side, &snapshot, request, &mut headers, plan.client);
-        context.claims_mut().clone_from(&plan.claims);
+        context.account.claims.clone_from(&plan.claims);
         if let Some(name) = plan.refused_by() {
             charge_reports(&snapshot, &plan, asked, |_| false);
             let refused = Refused {
@@ -116,10 +116,10 @@ impl Gateway {
         let mut spared = 0;
         if plan.quotas > 1 {
             let claims = Plan::of(&snapshot.policy, domain, &looked, 0)?.claims;
-            let claims = claims.list(&snapshot.policy);
+            let (limiter, deadline) = (&snapshot.limiter, &context.account.deadline);
+            let claims = claims.list(limiter.limits());
             // (If the buckets cannot be read, the draw says how they stand.)
-            let peeked = snapshot.limiter.peek_all(&claims, context.deadline());
-            if let Ok(standings) = peeked.await {
+            if let Ok(standings) = limiter.peek_all(&claims, deadline).await {
                 spared = plan.to_spare(&standings);
             }
         }
@@ -133,11 +133,11 @@ impl Gateway {
             };
             if spared != 0 || attempts > 0 {
                 let drawn = Plan::of(&snapshot.policy, domain, asked, spared)?;
-                *context.claims_mut() = drawn.claims;
+                context.account.claims = drawn.claims;
             }
             let decision = match refused {
                 Err(denied) => Decision::Deny(denied),
-                Ok(()) => self.draw_descriptors(&snapshot, &mut context).await,
+                Ok(()) => self.draw_claims(&snapshot, &mut context).await,
             };
             attempts += 1;
             // A quota was used up in the meantime: the others may still admit the request.
@@ -160,13 +160,10 @@ impl Gateway {
         let reported = charge_reports(&snapshot, &plan, asked, is_charged);
         if reported && let Decision::Deny(denied) = &mut decision {
             // The wait is that after the charge.
-            let claims = context.claims().list(&snapshot.policy);
+            let (limiter, account) = (&snapshot.limiter, &context.account);
+            let claims = account.claims.list(limiter.limits());
             let now = self.side.clock.now();
-            let looked = snapshot
-                .limiter
-                .look(&claims, now, context.deadline())
-                .await;
-            if let Err(after) = looked {
+            if let Err(after) = limiter.look(&claims, now, &account.deadline).await {
                 *denied = after;
             }
         }
@@ -175,8 +172,9 @@ impl Gateway {
             Decision::Allow(permit) => {
                 let is_unasked = |place| permit.is_unasked(place);
                 let statuses = plan.statuses(policy, permit.standings(), is_unasked);
-                context.permitted(permit);
-                context.keep_charges();
+                context.account.judged = Judged::Permitted(permit);
+                context.count_near();
+                context.account.keep_charges();
                 give_back(&snapshot, &plan);
                 let mut response = Response::new(ResponseBody::Empty);
                 context.annotate(response.headers_mut(), false);
@@ -192,7 +190,8 @@ impl Gateway {
             Decision::Deny(denied) => {
                 let is_unasked = |place| denied.is_unasked(place);
                 let statuses = plan.statuses(policy, denied.standings(), is_unasked);
-                let rejection = denial(&mut context, denied);
+                context.account.judged = Judged::Denied(denied);
+                let rejection = context.denial();
                 refuse(context, &rejection, request, statuses)
             }
             Decision::Unavailable(unavailable) => {
@@ -201,27 +200,6 @@ impl Gateway {
                 refuse(context, &rejection, request, statuses)
             }
         })
-    }
-
-    async fn draw_descriptors(
-        &self,
-        snapshot: &Snapshot,
-        context: &mut RequestContext,
-    ) -> Decision {
-        let now = context.at();
-        let claims = context.claims().list(&snapshot.policy);
-        let limiter = &snapshot.limiter;
-        let decision = match limiter.try_check(&claims, now) {
-            Some(decision) => decision,
-            None => limiter.ask(&claims, now, context.deadline()).await,
-        };
-        let shared = |claim: &tollgate_limit::Claim<'_>| claim.limit.placement == Placement::Shared;
-        let shared = claims.iter().any(shared);
-        drop(claims);
-        if shared {
-            context.store_took(self.side.clock.now().since(now));
-        }
-        decision
     }
 }
 
@@ -241,9 +219,9 @@ async fn look_at(
     claims: &Claims,
     context: &RequestContext,
 ) -> Result<(), Denied> {
-    let (now, deadline) = (context.at(), context.deadline());
-    let claims = claims.list(&snapshot.policy);
+    let (now, deadline) = (context.account.at, &context.account.deadline);
     let limiter = &snapshot.limiter;
+    let claims = claims.list(limiter.limits());
     let mut refused = limiter.look(&claims, now, deadline).await;
     if let Err(denied) = &mut refused {
         limiter.count_look(&claims, denied, now, deadline).await;

@@ -22,17 +22,16 @@ use super::{HeldSnapshot, Side};
 use crate::body::Received;
 use crate::forward::CallersDeadline;
 use crate::headers::RequestHeaders;
+use crate::rejection::Rejection;
 pub(super) use access_log::log_unread;
 pub use end::Closing;
 pub(crate) use end::{CLIENT_LEFT, PANIC};
-use tollgate_admission::settle::{self, Owed};
-use tollgate_admission::{Judged, denial};
-use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::{Deadline, Denied, Permit};
+use tollgate_admission::Account;
+use tollgate_limit::Micros;
+use tollgate_policy::Identified;
 use tollgate_policy::identity::Caller;
 use tollgate_policy::json::Calls;
-use tollgate_policy::{Claims, Identified};
-use tollgate_response::{DecisionId, Refused};
+use tollgate_response::DecisionId;
 use tollgate_telemetry::TraceParent;
 
 /// The context of one request, from its head to the end of its response. If it is dropped before
@@ -40,8 +39,8 @@ use tollgate_telemetry::TraceParent;
 pub(super) struct RequestContext {
     side: Rc<Side>,
     snapshot: HeldSnapshot,
-    at: Timestamp,
-    deadline: Deadline,
+    /// What it draws from, and what the limits decided; the log names both at the end.
+    pub(super) account: Account,
     id: u64,
     /// The trace that the request belongs to.
     trace: Option<TraceParent>,
@@ -50,14 +49,9 @@ pub(super) struct RequestContext {
     span: Option<span::Own>,
     head: Option<Head>,
     client: Option<IpAddr>,
-    route: Option<usize>,
     caller: Option<Arc<Caller>>,
-    claims: Claims,
-    /// The target of the route that the claims are for: 0 is its own.
-    target: usize,
     /// The JSON-RPC calls that a refusal must answer one by one.
     calls: Option<Box<Calls>>,
-    judged: Judged,
     store_micros: Option<u64>,
     upstream: Option<usize>,
     upstream_micros: Option<u64>,
@@ -66,7 +60,6 @@ pub(super) struct RequestContext {
     status: u16,
     /// The number of body bytes received.
     received: Received,
-    owed: Owed,
     /// The deadline of the caller that may end the response, where a charge depends on its end.
     callers_deadline: Option<CallersDeadline>,
     /// Which lines are appended when the response's head is written.
@@ -100,20 +93,15 @@ impl RequestContext {
             Self {
                 side: Rc::clone(side),
                 snapshot: Rc::clone(snapshot),
-                at: side.clock.now(),
-                deadline: Deadline::default(),
+                account: Account::new(side.clock.now()),
                 id: side.next_id(),
                 trace: headers.trace,
                 #[cfg(feature = "otlp")]
                 span: None,
                 head: None,
                 client,
-                route: None,
                 caller: None,
-                claims: Claims::default(),
-                target: 0,
                 calls: None,
-                judged: Judged::Not,
                 store_micros: None,
                 upstream: None,
                 upstream_micros: None,
@@ -121,7 +109,6 @@ impl RequestContext {
                 turned_away: false,
                 status: STATUS_CLIENT_LEFT,
                 received: Received::default(),
-                owed: Owed::default(),
                 callers_deadline: None,
                 lines: Lines::Nothing,
                 placed: false,
@@ -144,19 +131,10 @@ impl RequestContext {
         context
     }
 
-    /// The time at which the request's head had arrived.
-    pub(super) fn at(&self) -> Timestamp {
-        self.at
-    }
-
-    /// The same time in seconds since the Unix epoch, by which the validity of a token is checked.
+    /// When the request's head had arrived, in seconds since the Unix epoch, by which the validity of
+    /// a token is checked.
     pub(super) fn seconds(&self) -> u64 {
-        self.side.seconds(self.at)
-    }
-
-    /// When the work of the request on the shared store ends: one deadline for all of it.
-    pub(super) fn deadline(&self) -> &Deadline {
-        &self.deadline
+        self.side.seconds(self.account.at)
     }
 
     /// Counts the request among those in progress until it ends; returns whether there are at most
@@ -173,10 +151,6 @@ impl RequestContext {
 
     pub(super) fn set_client(&mut self, client: Option<IpAddr>) {
         self.client = client;
-    }
-
-    pub(super) fn set_route(&mut self, route: usize) {
-        self.route = Some(route);
     }
 
     pub(super) fn set_caller(&mut self, who: &Identified) {
@@ -201,29 +175,9 @@ impl RequestContext {
         self.received = Received::from(up);
     }
 
-    /// The claims of the request; the log names them at the end.
-    pub(super) fn claims_mut(&mut self) -> &mut Claims {
-        &mut self.claims
-    }
-
-    pub(super) fn claims(&self) -> &Claims {
-        &self.claims
-    }
-
-    /// The target of the route that the claims are for: 0 is its own.
-    pub(super) fn target(&self) -> usize {
-        self.target
-    }
-
-    /// Puts the claims of another target of the route in place of those that it returns.
-    pub(super) fn set_target(&mut self, target: usize, claims: Claims) -> Claims {
-        self.target = target;
-        std::mem::replace(&mut self.claims, claims)
-    }
-
     /// Counts that another target of the route takes the request.
     pub(super) fn count_passed_on(&self) {
-        let route = self.snapshot.labels.route(self.route);
+        let route = self.snapshot.labels.route(self.account.route);
         self.side.metrics.passed_on(route);
     }
 
@@ -232,70 +186,15 @@ impl RequestContext {
         self.store_micros = Some(span.0);
     }
 
-    /// Records that a limit refuses; returns the contents of the refusal.
-    pub(super) fn denied(&mut self, denied: Denied) -> Refused {
-        let refused = denial::contents(&denied, &self.claims, &self.snapshot.policy);
-        self.judged = Judged::Denied(denied);
-        refused
-    }
-
-    /// Whether a refusal sheds load for an upstream at its capacity, which is not the caller's
-    /// fault.
-    pub(super) fn is_overload(&self, denied: &Denied) -> bool {
-        denial::sheds_load(denied, &self.claims, &self.snapshot.policy.limits)
-    }
-
-    /// Records that the limits admit the request. Until [`Self::keep_charges`], a client that
-    /// leaves gets its charges back.
-    pub(super) fn permitted(&mut self, permit: Permit) {
-        self.count_near(&permit);
-        self.judged = Judged::Permitted(permit);
-    }
-
-    /// Makes the charges final, except for the corrections that the response can bring.
-    pub(super) fn keep_charges(&mut self) {
-        if let Judged::Permitted(permit) = &mut self.judged {
-            permit.forwarded();
-        }
-    }
-
-    /// Records which charges the response can still change, of those for the `rules`.
-    pub(super) fn owes(&mut self, rules: impl Iterator<Item = usize>) {
-        let policy = &self.snapshot.policy;
-        let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
-        self.owed = owed.at_prices(&self.claims, policy);
-    }
-
-    /// Takes out the charges that a later report can correct; `None`: all are final.
-    pub(super) fn take_open(&mut self) -> Option<(Permit, Owed)> {
-        let Judged::Permitted(permit) = &mut self.judged else {
-            return None;
-        };
-        let owed = std::mem::take(&mut self.owed);
-        permit.take_open().map(|open| (open, owed))
-    }
-
-    /// The proof that every limit admitted the request.
-    pub(super) fn permit(&self) -> Option<&Permit> {
-        self.judged.permit()
-    }
-
-    /// What the limits decided.
-    pub(super) fn judged(&self) -> &Judged {
-        &self.judged
+    /// The refusal by the limits.
+    pub(super) fn denial(&self) -> Rejection {
+        let refused = self.account.refused(&self.snapshot.policy);
+        refused.map_or(Rejection::Overloaded, Rejection::Denied)
     }
 
     /// Whether no decision here depends on the upstream's response.
     pub(super) fn reads_nothing(&self) -> bool {
-        self.owed.is_empty() && !self.snapshot.follows
-    }
-
-    /// Asks the upstream for a response whose cost can be read, where a limit needs it.
-    pub(super) fn keep_readable<B>(&self, request: &mut Request<B>) {
-        if self.owed.reads_body() {
-            let method = request.method().clone();
-            settle::want_readable(&method, request.headers_mut());
-        }
+        self.account.owed.is_empty() && !self.snapshot.follows
     }
 }
 

@@ -151,14 +151,7 @@ impl Snapshot {
 
     /// The rejection for a refused identity, with the challenge that would satisfy it.
     pub(super) fn unidentified(&self, refusal: IdentityRefusal) -> Rejection {
-        let identity = self
-            .policy
-            .identities
-            .iter()
-            .find(|identity| identity.name == refusal.identity);
-        let challenge = identity
-            .filter(|_| !refusal.reason.is_malformed())
-            .and_then(challenge);
+        let challenge = challenge(&self.policy, &refusal);
         Rejection::Unidentified { refusal, challenge }
     }
 }

@@ -42,6 +42,11 @@ pub(crate) struct Evidence<'e, 'r> {
     pub(crate) assumed: Option<(usize, &'e str)>,
 }
 
+fn not_empty(text: Option<&str>) -> Option<Cow<'_, [u8]>> {
+    let text = text.filter(|text| !text.is_empty());
+    text.map(|text| Cow::Borrowed(text.as_bytes()))
+}
+
 type Values<'v> = SmallVec<[Cow<'v, [u8]>; 2]>;
 
 fn one_value(name: &str) -> Values<'_> {
@@ -231,12 +236,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let claim = token.as_ref().and_then(|token| token.find(name));
                 Ok(claim.map(|claim| Cow::Owned(claim.as_bytes().to_vec())))
             }
-            Source::ClientCertificate => {
-                let subject = request
-                    .client_certificate
-                    .filter(|subject| !subject.is_empty());
-                Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
-            }
+            Source::ClientCertificate => Ok(not_empty(request.client_certificate)),
+            Source::Application => Ok(not_empty(request.application)),
             Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
                 Ok(request.body.get().and_then(|body| body.value(source)))
             }

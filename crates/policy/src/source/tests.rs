@@ -224,6 +224,7 @@ fn a_source_says_itself_back() {
         "path:id",
         "jwt:sub",
         "client_certificate",
+        "application",
     ] {
         assert_eq!(
             Source::parse(text).map(|source| source.words()).as_deref(),

@@ -194,7 +194,7 @@ impl Sent {
             Err(refusal) => return vec![refusal.to_string()],
         };
         let claims = policy.claims(&matched, &who, &self.headers, Some(0));
-        let words = claims.list(policy).into_iter().map(|claim| {
+        let words = claims.list(&policy.limits).into_iter().map(|claim| {
             let words = format!(
                 "{} {} {}",
                 claim.limit.name,

@@ -178,6 +178,7 @@ fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize
             Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
                 needs.never = Some(OF_BODY);
             }
+            Source::Application => needs.never = Some("the key that a service gives a request"),
             Source::ClientCertificate => needs.never = Some("the subject of a client certificate"),
         }
     }

@@ -62,6 +62,32 @@ async fn layer_grpc_call_is_refused_with_status_8_and_a_pushback() {
 }
 
 #[tokio::test]
+async fn layer_key_of_the_application_owns_the_bucket() {
+    #[derive(Clone)]
+    struct User(&'static str);
+    let limit = Limit::token_bucket(Rate::per_minute(60), 1).per(Key::application().or_refuse());
+    let (layer, _) = layer_at(RateLimitLayer::builder().limit("per_user", limit));
+    let layer = layer.key_by(|request| Some(request.extensions.get::<User>()?.0.into()));
+    let mut service = layer.layer(responds(200, ""));
+    let of = |user| {
+        let mut request = request("/");
+        request.extensions_mut().insert(User(user));
+        request
+    };
+    assert_eq!(ask(&mut service, of("alice")).await.0.status, 200);
+    assert_eq!(ask(&mut service, of("alice")).await.0.status, 429);
+    assert_eq!(ask(&mut service, of("bob")).await.0.status, 200);
+    // Whom the application does not know is no caller, nor is one without a name.
+    assert_eq!(ask(&mut service, request("/")).await.0.status, 401);
+    assert_eq!(ask(&mut service, of("")).await.0.status, 401);
+    // A client cannot write the key.
+    let mut forged = request("/");
+    let name = http::HeaderValue::from_static("carol");
+    forged.headers_mut().insert("application", name);
+    assert_eq!(ask(&mut service, forged).await.0.status, 401);
+}
+
+#[tokio::test]
 async fn layer_request_without_key_is_refused_with_a_challenge() {
     let limit =
         Limit::token_bucket(Rate::per_minute(60), 1).per(Key::header("x-api-key").or_refuse());

@@ -106,7 +106,10 @@ pub(crate) fn name_sources(raw: &mut RawFile, context: &mut Context<'_>) {
         let Some(per) = limit.per.get() else { continue };
         let is_source = |word: &str| {
             let named = word.contains(':') && !word.starts_with("jwt:");
-            let bare = matches!(word, "bearer" | "basic" | "client_certificate");
+            let bare = matches!(
+                word,
+                "bearer" | "basic" | "client_certificate" | "application"
+            );
             (named || bare) && !known.iter().any(|known| known == word)
         };
         let sources: Vec<&At<Text>> = per.iter().filter(|part| is_source(part.as_str())).collect();

@@ -30,25 +30,25 @@ impl RequestContext {
         [received_bytes, sent_bytes]: [u64; 2],
         took: u64,
     ) {
-        let (names, standings) = (&self.snapshot.names, self.judged.standings());
+        let (names, standings) = (&self.snapshot.names, self.account.judged.standings());
         let limits = &self.snapshot.policy.limits;
         let mut charges = SmallVec::<[access::Charge<'_>; 4]>::new();
-        for (place, charge) in self.claims.charges().iter().enumerate() {
+        for (place, charge) in self.account.claims.charges().iter().enumerate() {
             charges.push(access::Charge {
                 limit: &names.limits[charge.limit],
                 candidate: limits[charge.limit].role == Role::Candidate,
-                key: self.claims.key(charge),
+                key: self.account.claims.key(charge),
                 cost: charge.cost,
                 settled: self.settled(place, charge),
                 remaining: standings
                     .get(place)
                     .map_or(0, |standing| standing.remaining),
-                outcome: self.judged.outcome(place, charge),
+                outcome: self.account.judged.outcome(place, charge),
             });
         }
         let id = self.id();
         writer.record(&access::Record {
-            at_micros: self.side.wall.show(self.at).as_micros(),
+            at_micros: self.side.wall.show(self.account.at).as_micros(),
             id: id.as_str(),
             trace: self.trace,
             method: head.method.as_str(),
@@ -62,6 +62,7 @@ impl RequestContext {
             host: sent(&head.host),
             protocol: protocol(head.version),
             route: self
+                .account
                 .route
                 .map(|route| &names.routes[route])
                 .unwrap_or_default(),
@@ -81,12 +82,12 @@ impl RequestContext {
                 .and_then(|caller| caller.tier.as_deref())
                 .unwrap_or_default(),
             charges: &charges,
-            retry_after_micros: self.judged.retry_after().map(|wait| wait.0),
+            retry_after_micros: self.account.judged.retry_after().map(|wait| wait.0),
             upstream: self
                 .upstream
                 .map(|upstream| &names.upstreams[upstream])
                 .unwrap_or_default(),
-            over_limit: self.target as u64,
+            over_limit: self.account.target as u64,
             user_agent: sent(&head.user_agent),
             referer: sent(&head.referer),
         });
@@ -95,7 +96,9 @@ impl RequestContext {
     /// The final cost of the claim at `place`, if its response can change it.
     fn settled(&self, place: usize, charge: &Charge) -> Option<u64> {
         let open = settle::is_open(&self.snapshot.policy.rules[charge.rule]);
-        self.permit()
+        self.account
+            .judged
+            .permit()
             .filter(|_| open)
             .and_then(|permit| permit.charged_at(place))
     }

@@ -10,8 +10,8 @@ use super::RequestContext;
 use crate::body::{Ended, Guard, Outcome};
 use crate::forward::{CallersDeadline, ForwardError, Forwarded, ServerSign};
 use crate::rejection::Rejection;
+use tollgate_admission::follow;
 use tollgate_admission::settle::{self, Owed};
-use tollgate_admission::{Judged, follow};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::Cause;
 
@@ -27,7 +27,13 @@ impl RequestContext {
         if let (Ok(forwarded), true) = (outcome, self.snapshot.follows) {
             let (status, headers) = (forwarded.response.status(), forwarded.response.headers());
             let now = self.side.clock.now();
-            follow(&self.snapshot.limiter, &self.claims, status, headers, now);
+            follow(
+                &self.snapshot.limiter,
+                &self.account.claims,
+                status,
+                headers,
+                now,
+            );
         }
         // A client that sends slowly says nothing about the load of the server.
         let waited = outcome.map_or(Micros::ZERO, |forwarded| forwarded.waited);
@@ -36,16 +42,17 @@ impl RequestContext {
         self.upstream = Some(upstream);
         let slot = self.snapshot.labels.upstream(upstream);
         let took = self.side.clock.now().since(since);
-        if let (Judged::Permitted(permit), true) = (&self.judged, sign != ServerSign::Nothing) {
+        if sign != ServerSign::Nothing {
             let lost = outcome.map_or(true, |status| status == StatusCode::SERVICE_UNAVAILABLE);
-            permit.answered(Micros(took.0.saturating_sub(waited.0)), lost);
+            let took = Micros(took.0.saturating_sub(waited.0));
+            self.account.answered(took, lost);
         }
         match outcome {
             Ok(status) => {
                 self.upstream_micros = Some(took.0);
                 self.side.metrics.upstream(slot, status.as_u16(), took.0);
                 // The part of the elapsed time that the gateway took, without the upstream.
-                self.side.metrics.overhead(since.since(self.at).0);
+                self.side.metrics.overhead(since.since(self.account.at).0);
             }
             Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
         }
@@ -75,23 +82,17 @@ impl RequestContext {
         unreadable: bool,
     ) {
         self.status = response.status().as_u16();
-        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
-            let status = meant.unwrap_or(response.status());
-            self.owed.on_head(
-                permit,
-                settle::Head {
-                    cause,
-                    status,
-                    headers: response.headers(),
-                    unreadable,
-                },
-            );
-        }
+        self.account.on_head(settle::Head {
+            cause,
+            status: meant.unwrap_or(response.status()),
+            headers: response.headers(),
+            unreadable,
+        });
     }
 
     /// Records the deadline of the caller that may end the response.
     pub(in crate::gateway) fn set_deadline(&mut self, deadline: Option<CallersDeadline>) {
-        if !self.owed.is_empty() {
+        if !self.account.owed.is_empty() {
             self.callers_deadline = deadline;
         }
     }
@@ -101,7 +102,7 @@ impl RequestContext {
     fn received_trailers(&mut self, trailers: &HeaderMap) {
         let ended = |deadline: CallersDeadline| deadline.explains(trailers);
         if self.callers_deadline.is_some_and(ended) {
-            self.owed.withdraw_credit();
+            self.account.owed.withdraw_credit();
         }
     }
 
@@ -125,19 +126,19 @@ impl RequestContext {
         if self.placed {
             self.side.requests.fetch_sub(1, Ordering::Relaxed);
         }
-        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
-            let mut owed = std::mem::take(&mut self.owed);
-            // An upstream may end a response in order when the deadline has passed.
-            if self.callers_deadline.is_some_and(CallersDeadline::is_due) {
-                owed.withdraw_credit();
-            }
-            owed.on_end(permit, sent, whole);
+        // An upstream may end a response in order when the deadline has passed.
+        if self.callers_deadline.is_some_and(CallersDeadline::is_due) {
+            self.account.owed.withdraw_credit();
+        }
+        if self.account.on_end(sent, whole) {
             self.count_near_after();
         }
-        let took = self.side.clock.now().since(self.at).0;
-        self.side
-            .metrics
-            .finished(self.snapshot.labels.route(self.route), self.status, took);
+        let took = self.side.clock.now().since(self.account.at).0;
+        self.side.metrics.finished(
+            self.snapshot.labels.route(self.account.route),
+            self.status,
+            took,
+        );
         let received = self.received.bytes();
         self.side.metrics.bytes(received, sent);
         self.export([received, sent], took);
@@ -161,7 +162,7 @@ impl Drop for RequestContext {
             self.reason = PANIC;
             self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
             // The gateway failed: the charges stay.
-            self.owed = Owed::default();
+            self.account.owed = Owed::default();
         }
         self.record(0, false);
     }
@@ -176,9 +177,7 @@ impl Guard for Closing {
     }
 
     fn on_data(&mut self, piece: &Bytes) {
-        if !self.0.owed.is_empty() {
-            self.0.owed.on_data(piece);
-        }
+        self.0.account.on_data(piece);
     }
 
     fn on_trailers(&mut self, trailers: &HeaderMap) {

@@ -29,12 +29,12 @@ impl RequestContext {
     ) -> Response<ResponseBody> {
         let (snapshot, id) = (&self.snapshot, self.id());
         let own = snapshot
-            .refusal_body(self.route)
+            .refusal_body(self.account.route)
             .and_then(|body| Form::of(body, self.calls.as_deref()));
-        let prepared = self.judged.denied().and_then(|denied| {
+        let prepared = self.account.judged.denied().and_then(|denied| {
             let mut refusing = denied.refused();
             let only = refusing.next().filter(|_| refusing.next().is_none())?;
-            Some(&snapshot.denials[self.claims.charges()[only].limit])
+            Some(&snapshot.denials[self.account.claims.charges()[only].limit])
         });
         let bare = if edited {
             None
@@ -60,8 +60,8 @@ impl RequestContext {
                     headers,
                     facts,
                     refuses,
-                    self.judged.retry_after(),
-                    self.at,
+                    self.account.judged.retry_after(),
+                    self.account.at,
                     writer,
                 );
             });
@@ -69,8 +69,9 @@ impl RequestContext {
         if matches!(self.lines, Lines::Nothing)
             && !self.snapshot.quota.is_silent()
             && self
+                .account
                 .judged
-                .reported(&self.claims, &self.snapshot.policy.limits)
+                .reported(&self.account.claims, &self.snapshot.policy.limits)
                 .next()
                 .is_some()
         {
@@ -82,9 +83,10 @@ impl RequestContext {
     /// Passes the contents of the quota headers, and whether limits refuse, to `tell`.
     fn with_facts(&self, tell: impl FnOnce(&QuotaFields, &[Fact<'_>], bool)) {
         let facts = self
+            .account
             .judged
-            .facts(&self.claims, &self.snapshot.policy.limits);
-        tell(&self.snapshot.quota, &facts, self.judged.refuses());
+            .facts(&self.account.claims, &self.snapshot.policy.limits);
+        tell(&self.snapshot.quota, &facts, self.account.judged.refuses());
     }
 
     pub(super) fn write_fields(&self, out: &mut Vec<u8>) {
@@ -94,7 +96,13 @@ impl RequestContext {
             Lines::Refusal(content_type, wait) => write_headers(out, content_type, *wait),
         }
         self.with_facts(|quota, facts, refuses| {
-            quota.write(out, facts, refuses, self.judged.retry_after(), self.at);
+            quota.write(
+                out,
+                facts,
+                refuses,
+                self.account.judged.retry_after(),
+                self.account.at,
+            );
         });
     }
 }

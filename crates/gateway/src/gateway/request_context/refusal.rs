@@ -8,20 +8,20 @@ use crate::gateway::snapshot::brings_near;
 use crate::refusals::{Asked, Decided};
 use crate::rejection::Rejection;
 use tollgate_admission::Judged;
-use tollgate_limiter::Permit;
 
 impl RequestContext {
-    /// Counts the keys that this request leaves few units.
-    pub(super) fn count_near(&self, permit: &Permit) {
-        let Some(writer) = &self.side.refusals else {
+    /// Counts the keys that this request leaves few units, if its limits admit it.
+    pub(in crate::gateway) fn count_near(&self) {
+        let (Some(writer), Some(permit)) = (&self.side.refusals, self.account.judged.permit())
+        else {
             return;
         };
-        let charges = self.claims.charges().iter().zip(permit.standings());
+        let charges = self.account.claims.charges().iter().zip(permit.standings());
         for (place, (charge, standing)) in charges.enumerate() {
             let few = self.snapshot.near[charge.limit];
             if few.is_some_and(|few| standing.remaining <= few) && !permit.is_unasked(place) {
                 let limit = &self.snapshot.policy.limits[charge.limit];
-                writer.near(limit, self.claims.key(charge), self.at);
+                writer.near(limit, self.account.claims.key(charge), self.account.at);
             }
         }
     }
@@ -29,11 +29,12 @@ impl RequestContext {
     /// Counts the keys that the response of this request leaves few units: it cost more than was
     /// charged at first, when they had more.
     pub(super) fn count_near_after(&self) {
-        let (Some(writer), Some(permit)) = (&self.side.refusals, self.permit()) else {
+        let (Some(writer), Some(permit)) = (&self.side.refusals, self.account.judged.permit())
+        else {
             return;
         };
         for charge in permit.open_charges() {
-            let first = self.claims.charges()[charge.place].cost;
+            let first = self.account.claims.charges()[charge.place].cost;
             if brings_near(&charge, first) {
                 writer.near(charge.limit, charge.key, self.side.clock.now());
             }
@@ -45,7 +46,7 @@ impl RequestContext {
         let Some(writer) = &self.side.refusals else {
             return;
         };
-        let denied = match (&self.judged, rejection) {
+        let denied = match (&self.account.judged, rejection) {
             (Judged::Denied(denied), _) => Some(denied),
             (_, Rejection::StoreDown(_)) => None,
             _ => return,
@@ -62,7 +63,7 @@ impl RequestContext {
             host,
             path: request.uri().path(),
             client: self.client,
-            route: self.route,
+            route: self.account.route,
             caller: self.caller.as_deref(),
         };
         writer.keep(
@@ -71,11 +72,11 @@ impl RequestContext {
             &Decided {
                 id: self.id,
                 trace: self.trace,
-                at: self.at,
+                at: self.account.at,
                 status: rejection.status(),
                 reason: rejection.label(),
-                claims: &self.claims,
-                target: self.target,
+                claims: &self.account.claims,
+                target: self.account.target,
                 denied,
             },
         );

@@ -77,7 +77,7 @@ impl RequestContext {
         spans.put(tollgate_telemetry::spans::Span {
             trace: self.trace,
             parent: own.parent,
-            at_micros: self.side.wall.show(self.at).as_micros(),
+            at_micros: self.side.wall.show(self.account.at).as_micros(),
             duration_micros: took,
             method: shortened(head.method.as_str(), PATH_MAX).to_owned(),
             path: shortened(path, PATH_MAX).to_owned(),
@@ -88,6 +88,7 @@ impl RequestContext {
                 _ => "1.1",
             },
             route: self
+                .account
                 .route
                 .map_or_else(String::new, |route| policy.routes[route].name.to_string()),
             status: self.status,

@@ -1,0 +1,118 @@
+//! What a request draws from, what was judged of it, and what its response can still change: from its
+//! arrival to the end of its response.
+
+use bytes::Bytes;
+use http::{Method, Request};
+
+use crate::settle::{self, Head, Owed};
+use crate::{Judged, denial};
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_limiter::{Deadline, Permit};
+use tollgate_policy::{Claims, Policy};
+use tollgate_response::Refused;
+
+/// The account of one request.
+#[derive(Debug)]
+pub struct Account {
+    /// When the request arrived.
+    pub at: Timestamp,
+    /// When its work on the shared store ends: one deadline for all of it.
+    pub deadline: Deadline,
+    /// Its route, by index, once that is found.
+    pub route: Option<usize>,
+    /// The target of the route that the claims are for: 0 is its own.
+    pub target: usize,
+    /// What it draws from.
+    pub claims: Claims,
+    /// What the limits decided.
+    pub judged: Judged,
+    /// Which charges its response can still change.
+    pub owed: Owed,
+}
+
+impl Account {
+    /// The account of a request that arrived `at` this moment.
+    #[inline]
+    pub fn new(at: Timestamp) -> Self {
+        Self {
+            at,
+            deadline: Deadline::default(),
+            route: None,
+            target: 0,
+            claims: Claims::default(),
+            judged: Judged::Not,
+            owed: Owed::default(),
+        }
+    }
+
+    /// Makes the charges final, except for the corrections that the response can bring. Until then
+    /// a client that leaves gets its charges back.
+    pub fn keep_charges(&mut self) {
+        if let Judged::Permitted(permit) = &mut self.judged {
+            permit.forwarded();
+        }
+    }
+
+    /// Records which charges the response can still change, of those for the `rules`.
+    pub fn owe(&mut self, policy: &Policy, rules: impl Iterator<Item = usize>) {
+        let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
+        self.owed = owed.at_prices(&self.claims, policy);
+    }
+
+    /// The refusal by the limits; `None`: it sheds load for an upstream at its capacity, which is
+    /// not the caller's fault.
+    pub fn refused(&self, policy: &Policy) -> Option<Refused> {
+        let denied = self.judged.denied()?;
+        let sheds_load = denial::sheds_load(denied, &self.claims, &policy.limits);
+        (!sheds_load).then(|| denial::contents(denied, &self.claims, policy))
+    }
+
+    /// Takes out the charges that a later report can correct; `None`: all are final.
+    pub fn take_open(&mut self) -> Option<(Permit, Owed)> {
+        let Judged::Permitted(permit) = &mut self.judged else {
+            return None;
+        };
+        let owed = std::mem::take(&mut self.owed);
+        permit.take_open().map(|open| (open, owed))
+    }
+
+    /// Removes headers of the request that could make the response omit its cost, where a limit
+    /// reads it.
+    pub fn keep_readable<B>(&self, request: &mut Request<B>) {
+        if self.owed.reads_body() {
+            let method: Method = request.method().clone();
+            settle::want_readable(&method, request.headers_mut());
+        }
+    }
+
+    /// Records that the upstream has answered after `took`. `lost`: there was no response, or a 503.
+    pub fn answered(&self, took: Micros, lost: bool) {
+        if let Judged::Permitted(permit) = &self.judged {
+            permit.answered(took, lost);
+        }
+    }
+
+    /// Settles what the head of the response decides.
+    pub fn on_head(&mut self, head: Head<'_>) {
+        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
+            self.owed.on_head(permit, head);
+        }
+    }
+
+    /// Records a piece of the response's body.
+    pub fn on_data(&mut self, piece: &Bytes) {
+        if !self.owed.is_empty() {
+            self.owed.on_data(piece);
+        }
+    }
+
+    /// Settles the rest, after `bytes` bytes of body; returns whether there was any. `whole`: the
+    /// response is complete.
+    pub fn on_end(&mut self, bytes: u64, whole: bool) -> bool {
+        let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) else {
+            return false;
+        };
+        std::mem::take(&mut self.owed).on_end(permit, bytes, whole);
+        true
+    }
+}
