@@ -106,6 +106,7 @@ fn gateway(with: With) -> Shared {
         requests: Arc::default(),
         held: Arc::default(),
         held_bodies: Arc::default(),
+        untrusted_proxy: Arc::default(),
         fleet: UpstreamHealth::default(),
         recent: Recent::default(),
         #[cfg(feature = "otlp")]

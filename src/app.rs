@@ -14,6 +14,7 @@ mod listeners;
 mod mapped;
 pub(crate) mod memory;
 mod observe;
+mod opening;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod options;
@@ -54,6 +55,7 @@ use tollgate_telemetry::access::KeyNames;
 use watcher::Watcher;
 
 pub use handover::{Anew, Origin};
+pub(crate) use opening::unopened;
 pub use options::{Environment, Options, Source, preflight};
 pub use run::run;
 pub use start::start;

@@ -131,6 +131,35 @@ impl Core {
         });
     }
 
+    /// Registers what `/readyz?verbose` says of a proxy that is not trusted: nothing, unless there is one.
+    pub(super) fn show_untrusted_proxy(&self) {
+        let shared = self.gateway.clone();
+        self.readiness.require_each("untrusted_proxy", move || {
+            let words = shared
+                .untrusted_proxy
+                .words(&shared.current.load().policy.address);
+            let condition = |words| ("trusted_proxies".to_owned(), Standing::Strained(words));
+            words.map(condition).into_iter().collect()
+        });
+    }
+
+    /// Registers what `/readyz?verbose` says of the configuration: nothing, unless a reload was
+    /// refused. The gateway stays ready: the configuration in force is a good one.
+    pub(super) fn show_configuration(self: &Arc<Self>) {
+        let core = Arc::downgrade(self);
+        self.readiness.require_each("configuration", move || {
+            let core = core.upgrade();
+            let refused = core.and_then(|core| core.state.lock().refused.line());
+            let condition = |line| {
+                (
+                    "configuration".to_owned(),
+                    Standing::Strained(format!("the new one is refused: {line}")),
+                )
+            };
+            refused.map(condition).into_iter().collect()
+        });
+    }
+
     pub(super) fn status(&self) -> Status {
         let source = match &self.options.source {
             Source::File(path) | Source::FileAt { path, .. } => path.display().to_string(),
@@ -141,7 +170,7 @@ impl Core {
             let configuration = status::Configuration {
                 source,
                 generation: state.generation,
-                last_error: state.last_error.clone(),
+                last_error: state.refused.words(),
                 needs_restart: state.needs_restart.clone(),
             };
             let (in_force, backend) = (&state.in_force, &state.backend);

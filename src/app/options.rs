@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{StartError, memory, state_file, upstreams};
+use super::opening::unopened;
+use super::{StartError, memory, state_file};
 use tollgate_admission::shared_store;
 use tollgate_config::settings::{ColdStart, Listener};
-use tollgate_config::{Config, ConfigError};
+use tollgate_config::{Config, ConfigError, Loader};
 use tollgate_limit::{Micros, Placement};
 use tollgate_store::clock::Clock;
 
@@ -50,15 +51,11 @@ pub struct Options {
 
 impl Options {
     pub(super) fn load(&self) -> Result<Config, ConfigError> {
-        let now = self.clock.now();
+        let loader = Loader::new(&*self.environment, self.clock.now()).opening(&unopened);
         let mut config = match &self.source {
-            Source::File(path) => tollgate_config::load(path, &*self.environment, now),
-            Source::FileAt { path, listen, .. } => {
-                tollgate_config::load_at(path, listen.as_ref(), &*self.environment, now)
-            }
-            Source::Text { text, name } => {
-                tollgate_config::parse(text, name, &*self.environment, now)
-            }
+            Source::File(path) => loader.file(path),
+            Source::FileAt { path, listen, .. } => loader.listen(listen.as_ref()).file(path),
+            Source::Text { text, name } => loader.text(text, name),
         }?;
         if let Source::FileAt {
             admin: Some(admin), ..
@@ -71,8 +68,8 @@ impl Options {
     }
 }
 
-/// Checks a configuration as a start would, without starting or connecting: the store's address and
-/// files, and the place of the buckets. Returns notes for the operator.
+/// Checks the store's address and files as a start would, without connecting, and the place of the
+/// buckets; [`unopened`] has checked the rest. Returns notes for the operator.
 ///
 /// # Errors
 /// The reason why a gateway would not start.
@@ -84,29 +81,15 @@ pub fn preflight(
     if let (Some(store), true) = (&config.store, config.assumed.is_empty()) {
         shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
     }
-    upstreams::check(&config.policy)?;
-    check_traces(config)?;
     state_file::settle(config, environment(STATE_DIRECTORY));
     let mut notes = notes(config);
     if let Some(file) = &config.server.state_file
         && let Err(error) = state_file::usable(file)
     {
-        let told = format!("`server.state_file`: {error}");
-        if !state_file::directory_is_there(file) {
-            return Err(told);
-        }
         // The gateway may run as another user.
-        notes.push(told);
+        notes.push(format!("`server.state_file`: {error}"));
     }
     Ok(notes)
-}
-
-/// Checks whether this program can export spans, if it is to.
-pub(super) fn check_traces(config: &Config) -> Result<(), String> {
-    if config.traces.is_some() && cfg!(not(feature = "otlp")) {
-        return Err("[traces] needs a program that was built with `--features otlp`".to_owned());
-    }
-    Ok(())
 }
 
 /// Notes on settings that are valid but may surprise, such as a restart that refills buckets.

@@ -1,5 +1,6 @@
 //! Replaces the configuration in one step or not at all.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::changes;
 use super::guard;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
-use super::{Core, Source, mapped, upstreams};
+use super::{Core, Source, mapped};
 use crate::admin::Kind;
 use tollgate_admission::shared_store;
 use tollgate_config::settings::{Admin, DecideListener};
@@ -25,8 +26,7 @@ pub(super) struct State {
     pub(super) in_force: Arc<Config>,
     /// The number of configurations put in force so far.
     pub(super) generation: u64,
-    /// The reason why the last reload was refused; `None`: it was not refused.
-    pub(super) last_error: Option<String>,
+    pub(super) refused: Refused,
     /// Changed settings that take effect only after a restart.
     pub(super) needs_restart: Vec<&'static str>,
     /// The text to read next, if there is no file.
@@ -36,6 +36,35 @@ pub(super) struct State {
     pub(super) mark: Option<Mark>,
     /// Whether the process ends: nothing is put in force any more.
     pub(super) ended: bool,
+}
+
+/// What the last reloads have refused, and why, until it is taken.
+#[derive(Default)]
+pub(super) struct Refused {
+    /// The reason for the configuration as a whole.
+    whole: Option<String>,
+    /// The reasons for files of callers that were read alone.
+    callers: BTreeMap<PathBuf, String>,
+}
+
+impl Refused {
+    /// All reasons; `None`: the files as they are were taken.
+    pub(super) fn words(&self) -> Option<String> {
+        let all: Vec<&str> = self
+            .whole
+            .iter()
+            .chain(self.callers.values())
+            .map(String::as_str)
+            .collect();
+        (!all.is_empty()).then(|| all.join("\n\n"))
+    }
+
+    /// The first reason, in a line.
+    pub(super) fn line(&self) -> Option<String> {
+        let words = self.words()?;
+        let first: Vec<&str> = words.lines().map(str::trim).take(2).collect();
+        Some(first.join(" "))
+    }
 }
 
 /// What only reloads need. The lock around it serialises them, and is held while they read files
@@ -60,7 +89,7 @@ impl State {
         Self {
             in_force: Arc::new(in_force),
             generation: 1,
-            last_error: None,
+            refused: Refused::default(),
             needs_restart: Vec::new(),
             text: None,
             backend,
@@ -95,7 +124,11 @@ impl Core {
         let result = self.replace(reloads, force);
         let generation = {
             let mut state = self.state.lock();
-            state.last_error = result.as_ref().err().cloned();
+            state.refused.whole = result.as_ref().err().cloned();
+            if result.is_ok() {
+                // The files of callers were read with the others.
+                state.refused.callers.clear();
+            }
             state.generation
         };
         self.tell_reload(generation, result.as_deref());
@@ -124,7 +157,10 @@ impl Core {
             Err(words) => (false, words.as_str()),
         };
         match good {
-            true => metrics.reload_done(self.gateway.clock.now().as_micros()),
+            true => {
+                let all = self.state.lock().refused.words().is_none();
+                metrics.reload_done(self.gateway.clock.now().as_micros(), all);
+            }
             false => metrics.reload_failed(),
         }
         let event = ReloadEvent {
@@ -182,7 +218,6 @@ impl Core {
             .set(in_force.files_read.iter().chain(named).cloned());
         let config = config.map_err(|error| error.render(false))?;
         // All steps that can fail come first; none can fail after the first swap.
-        upstreams::check(&config.policy)?;
         if !force {
             guard::check(&self.gateway.recent, self.names, &in_force, &config)?;
         }
@@ -297,16 +332,24 @@ impl Core {
         let files = in_force.caller_files.iter();
         for (identity, file) in files.filter(|(_, file)| changed.contains(file)) {
             let environment = &*self.options.environment;
-            let generation = self.state.lock().generation;
-            match tollgate_config::load_callers(file, &in_force.policy, environment) {
+            let read = tollgate_config::load_callers(file, in_force, environment);
+            let read = read.map_err(|error| error.render(false));
+            let generation = {
+                let mut state = self.state.lock();
+                match &read {
+                    Ok(_) => state.refused.callers.remove(file),
+                    Err(words) => state.refused.callers.insert(file.clone(), words.clone()),
+                };
+                state.generation
+            };
+            match read {
                 Ok(callers) => {
                     in_force.policy.identities[*identity].replace_callers(callers);
                     let words = format!("the new callers of {} are in force", file.display());
                     self.tell_reload(generation, Ok(&words));
                     tracing::info!(file = %file.display(), "the new callers are in force");
                 }
-                Err(error) => {
-                    let words = error.render(false);
+                Err(words) => {
                     self.tell_reload(generation, Err(&words));
                     tracing::error!("the callers in force stay: the new ones are refused\n{words}");
                 }

@@ -2,7 +2,7 @@
 //! log.
 
 use std::backtrace::BacktraceStatus;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -263,7 +263,10 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
         }));
     }
     started
-        .inspect_err(|error| eprintln!("tollgate: no operations log: {error}"))
+        .inspect_err(|error| {
+            // Standard error may be closed.
+            let _ = writeln!(std::io::stderr(), "tollgate: no operations log: {error}");
+        })
         .ok()
 }
 

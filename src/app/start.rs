@@ -13,7 +13,7 @@ use super::listeners::Listeners;
 use super::reload::{Reloads, State};
 use super::watcher::Watcher;
 use super::{Core, Options, Origin, RunningGateway, StartError};
-use super::{key_names, mapped, options, state_file, upstreams};
+use super::{key_names, mapped, state_file};
 use crate::admin::{self, Phase, Readiness};
 use crate::overrides::Overrides;
 use tollgate_admission::shared_store;
@@ -55,7 +55,6 @@ pub(super) fn start_with(
         .map(|settings| ServerTls::load(&settings))
         .transpose()?
         .map(Arc::new);
-    upstreams::check(&config.policy).map_err(StartError::Setting)?;
     let count = mapped::workers(&config.server);
     let Listeners {
         public,
@@ -68,7 +67,6 @@ pub(super) fn start_with(
     let addresses = [addresses_of(&public), addresses_of(&deciding)];
     let backend = shared_store::open(config.store.as_ref(), &config.policy.limits, &clock);
     let backend = Arc::new(backend.map_err(StartError::Store)?);
-    options::check_traces(&config).map_err(StartError::Setting)?;
     let (limiter, mark) = match &mut predecessor {
         Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
         None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
@@ -92,6 +90,7 @@ pub(super) fn start_with(
         requests: Arc::default(),
         held: Arc::default(),
         held_bodies: Arc::default(),
+        untrusted_proxy: Arc::default(),
         fleet: UpstreamHealth::default(),
         recent,
         #[cfg(feature = "otlp")]
@@ -129,6 +128,8 @@ pub(super) fn start_with(
     core.show();
     core.require_store();
     core.show_upstreams();
+    core.show_configuration();
+    core.show_untrusted_proxy();
     let admin = core.serve_admin(admin)?;
     let watcher = Watcher::start(&core).map_err(StartError::system(
         "the thread that watches files cannot be started",

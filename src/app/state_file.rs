@@ -178,12 +178,8 @@ pub(super) fn usable(file: &Path) -> Result<(), String> {
     .map_err(|_| told(&"cannot be written to"))
 }
 
-/// Whether the directory of `file` exists.
-pub(super) fn directory_is_there(file: &Path) -> bool {
-    directory(file).is_dir()
-}
-
-fn directory(file: &Path) -> &Path {
+/// The directory of a file.
+pub(super) fn directory(file: &Path) -> &Path {
     file.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))

@@ -225,7 +225,7 @@ fn a_changed_file_is_put_in_force_by_itself() {
         two_per_minute("").replace("builtin:echo", "nonsense"),
     )
     .expect("written");
-    let refused = || gateway.core.state.lock().last_error.is_some();
+    let refused = || gateway.core.state.lock().refused.words().is_some();
     wait_until("the bad file is refused", refused);
     assert_eq!(ask(&mut stream), 200);
     std::fs::write(&file, two_per_minute("").replace("2/minute", "9/minute")).expect("written");

@@ -1,26 +1,12 @@
-//! The state of the upstreams' servers for the status and `/readyz?verbose`, and the check that
-//! upstreams are usable.
+//! The state of the upstreams' servers for the status and `/readyz?verbose`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::{Standing, status};
-use tollgate_gateway::forward::{ServerHealth, ServerStatus, UpstreamHealth, tls};
+use tollgate_gateway::forward::{ServerHealth, ServerStatus, UpstreamHealth};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::Policy;
-use tollgate_policy::upstream::Upstream;
-
-/// Checks the certificates and keys of every upstream.
-///
-/// # Errors
-/// A message that names the upstream, the file and the reason.
-pub(super) fn check(policy: &Policy) -> Result<(), String> {
-    let checked = |upstream: &Arc<Upstream>| {
-        tls::check(upstream).map_err(|error| format!("[upstreams.{}]: TLS: {error}", upstream.name))
-    };
-    policy.upstreams.iter().try_for_each(checked)
-}
 
 /// Every server of every upstream, by the upstream's name.
 pub(super) fn status(

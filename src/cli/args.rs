@@ -5,7 +5,7 @@ mod key;
 mod logs;
 mod running;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -118,11 +118,6 @@ impl ConfigFile {
     /// That file or the default one; `-` is standard input.
     pub(super) fn path(&self) -> PathBuf {
         self.written().unwrap_or_else(|| "gateway.toml".into())
-    }
-
-    /// The first argument, which may have been meant for a verb.
-    pub(super) fn argument(&self) -> Option<&Path> {
-        self.file.as_deref()
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn check(args: &Check) -> Ended {
     } else {
         Unset::Refused
     };
-    let mut config = match (load::read(&args.config, unset), args.format) {
+    let mut config = match (load::read_and_open(&args.config, unset), args.format) {
         (Err(error), Format::Json) => {
             print_out(&document::wrong(error.diagnostics()));
             return Ok(BAD);

@@ -16,12 +16,12 @@ pub(super) fn import(args: &Import) -> Ended {
     let made = translate(&sources, peer, &included).map_err(|error| error.to_string())?;
     if let Some(path) = &args.output {
         create_file(path, &made.toml)?;
-        eprintln!("tollgate import: wrote {}", path.display());
+        tell!("tollgate import: wrote {}", path.display());
     }
     let printed = match args.format {
         Format::Json => print_out(&format!("{:#}", made.document())),
         Format::Human => {
-            eprint!("{}", made.report());
+            tell!("{}", made.report().trim_end());
             match args.output {
                 Some(_) => GOOD,
                 None => print_out(&made.toml),
@@ -62,7 +62,7 @@ fn peer(args: &Import, sources: &[Source]) -> Result<Peer, String> {
             names.join("`, `")
         ));
     };
-    eprintln!(
+    tell!(
         "tollgate import: {} is of {}, by {by}",
         source.name,
         peer.name()

@@ -4,24 +4,39 @@ use std::io::Read;
 use std::path::Path;
 
 use tollgate_config::settings::Listener;
-use tollgate_config::{Config, ConfigError, Unset};
+use tollgate_config::{Config, ConfigError, Loader, Unset};
 use tollgate_store::clock::Clock;
 
 use super::args::ConfigFile;
+use crate::app;
 
 /// Reads the configuration: a file, or standard input for `-`.
 pub(super) fn read(file: &ConfigFile, unset: Unset) -> Result<Config, ConfigError> {
-    let (path, now) = (file.path(), Clock::system().now());
+    read_by(&loader().unset(unset), file)
+}
+
+/// Reads the configuration like [`read`], and opens what it names, as a start does.
+pub(super) fn read_and_open(file: &ConfigFile, unset: Unset) -> Result<Config, ConfigError> {
+    read_by(&loader().unset(unset).opening(&app::unopened), file)
+}
+
+fn read_by(loader: &Loader<'_>, file: &ConfigFile) -> Result<Config, ConfigError> {
+    let path = file.path();
     if path.as_os_str() != "-" {
-        return tollgate_config::load_with(&path, &environment, unset, now);
+        return loader.file(&path);
     }
     let text = standard_input().map_err(|error| ConfigError::unreadable(&path, &error))?;
-    tollgate_config::parse_with(&text, STANDARD_INPUT, &environment, unset, now)
+    loader.text(&text, STANDARD_INPUT)
+}
+
+/// Reads by the environment of this process, now.
+pub(super) fn loader<'l>() -> Loader<'l> {
+    Loader::new(&environment, Clock::system().now())
 }
 
 /// Reads the configuration in this file, to apply it to a log; secrets do not change the result.
 pub(super) fn load_file(path: &Path) -> Result<Config, ConfigError> {
-    tollgate_config::load_with(path, &environment, Unset::Assumed, Clock::system().now())
+    loader().unset(Unset::Assumed).file(path)
 }
 
 /// Reads standard input; more than any configuration has is an error, as of a file.

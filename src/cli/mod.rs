@@ -6,7 +6,7 @@
 /// Prints a message on standard error; what a terminal would obey in it is escaped.
 macro_rules! tell {
     ($($message:tt)*) => {
-        eprintln!("{}", tollgate_limit::printable::printable_lines(&format!($($message)*)))
+        $crate::cli::print_err(&tollgate_limit::printable::printable_lines(&format!($($message)*)))
     };
 }
 
@@ -45,11 +45,14 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Sql, Verb};
-use stop::{Ended, Stop};
+use stop::Stop;
 use tollgate_limit::printable::printable_lines;
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    if let Some(what) = misspelt() {
+        return Stop::Misuse(what).told("tollgate");
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -69,7 +72,7 @@ pub fn main() -> ExitCode {
         }
     };
     let (verb, ended) = match cli.verb {
-        None => ("tollgate", unless_misspelt(&cli.run)),
+        None => ("tollgate", run::run(&cli.run)),
         Some(Verb::Run(args)) => ("tollgate", run::run(&args)),
         Some(Verb::Schema(args)) => ("tollgate schema", Ok(schema(args.sql))),
         Some(Verb::Check(args)) => ("tollgate check", check::check(&args)),
@@ -102,23 +105,64 @@ fn schema(sql: Option<Sql>) -> ExitCode {
     }
 }
 
-/// Runs the gateway, unless a first argument that is not a file is probably a mistyped subcommand:
-/// `tollgate chekc`.
-fn unless_misspelt(run: &args::Run) -> Ended {
-    let word = run.config.argument().filter(|argument| !argument.exists());
-    let word = word.and_then(std::path::Path::to_str);
-    let Some(word) = word.filter(|word| *word != "-" && !word.contains(['/', '.'])) else {
-        return run::run(run);
-    };
+/// What to say of a first argument that is neither a verb, an option nor a file.
+#[expect(clippy::disallowed_methods, reason = "the arguments are read here")]
+fn misspelt() -> Option<String> {
+    let word = std::env::args_os().nth(1)?.into_string().ok()?;
     let command = Cli::command();
-    let verbs = command.get_subcommands().map(clap::Command::get_name);
-    let meant = match tollgate_config::nearest(word, verbs) {
-        Some(near) => format!("  did you mean `tollgate {near}`?\n"),
-        None => String::new(),
+    let verbs = || command.get_subcommands().map(clap::Command::get_name);
+    let is_word = !word.is_empty() && !word.starts_with('-') && !word.contains(['/', '.']);
+    let is_known = verbs().any(|verb| verb == word) || word == "help";
+    if !is_word || is_known || std::path::Path::new(&word).exists() {
+        return None;
+    }
+    let meant = match HABITS.iter().find(|(words, _)| words.contains(&&*word)) {
+        Some((_, meant)) => format!("  {meant}\n"),
+        None => match tollgate_config::nearest(&word, verbs()) {
+            Some(near) => format!("  did you mean `tollgate {near}`?\n"),
+            None => String::new(),
+        },
     };
-    Err(Stop::Misuse(format!(
+    Some(format!(
         "`{word}` is neither a verb nor a file\n{meant}  `tollgate --help` lists the verbs"
-    )))
+    ))
+}
+
+/// Verbs of other programs, and what does the same here.
+const HABITS: [(&[&str], &str); 6] = [
+    (
+        &["reload"],
+        "a running gateway reloads a changed file by itself, and on SIGHUP: `kill -HUP PID`, or `curl -X POST http://127.0.0.1:9180/-/reload`",
+    ),
+    (
+        &[
+            "validate",
+            "verify",
+            "lint",
+            "test",
+            "configtest",
+            "check-config",
+        ],
+        "did you mean `tollgate check`?",
+    ),
+    (&["version"], "did you mean `tollgate --version`?"),
+    (
+        &["status", "stats", "ping"],
+        "`tollgate health` asks a running gateway whether it is ready, `tollgate top` shows who is refused",
+    ),
+    (
+        &["start", "serve", "server", "up"],
+        "did you mean `tollgate run`?",
+    ),
+    (
+        &["stop", "quit", "shutdown", "restart", "upgrade"],
+        "SIGTERM drains and ends a running gateway, SIGUSR2 replaces it by a new process: `kill -TERM PID`",
+    ),
+];
+
+/// Writes on standard error. One that is closed is no error: there is nobody to read.
+fn print_err(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// The text that `tell` writes.

@@ -213,7 +213,7 @@ impl Progress {
 
     fn clear(&mut self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }

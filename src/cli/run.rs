@@ -25,24 +25,13 @@ pub(super) fn run(args: &Run) -> Ended {
     match app::run(options, origin) {
         Ok(()) => Ok(GOOD),
         Err(StartError::Config(error)) if args.upstream.is_some() => {
-            for (key, message) in error.by_key() {
-                tell!("tollgate run: {}: {message}", option_of(&key));
+            for message in error.by_option() {
+                tell!("tollgate run: {message}");
             }
             Ok(BAD)
         }
         Err(StartError::Config(error)) => Err(error.into()),
         Err(error) => Err(error.to_string().into()),
-    }
-}
-
-/// The option that sets a key of [`tollgate_config::quick`].
-fn option_of(key: &str) -> &'static str {
-    match key {
-        "rate" => "--limit",
-        "per" | "when_missing" => "--per",
-        "upstream" => "--upstream",
-        "listen" => "--listen or --admin",
-        _ => "the options",
     }
 }
 
@@ -82,7 +71,7 @@ fn source(args: &Run) -> Result<Source, String> {
     }
     Ok(Source::Text {
         text,
-        name: "command line".to_owned(),
+        name: tollgate_config::COMMAND_LINE.to_owned(),
     })
 }
 
@@ -114,7 +103,12 @@ fn listener(option: &str, written: &str) -> Result<Listener, String> {
     let text = format!(
         "[server]\nlisten = {listen}\n[[routes]]\nmatch = \"/**\"\nrespond = {{ status = 404 }}\n"
     );
-    let parsed = tollgate_config::parse(&text, "command line", &|_| None, Clock::system().now());
+    let parsed = tollgate_config::parse(
+        &text,
+        tollgate_config::COMMAND_LINE,
+        &|_| None,
+        Clock::system().now(),
+    );
     let listener = parsed
         .ok()
         .and_then(|config| config.server.listen.into_iter().next());

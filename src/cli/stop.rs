@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use tollgate_config::ConfigError;
 
-use super::{BAD, colour, wrong_use};
+use super::{BAD, colour, print_err, wrong_use};
 
 /// How a verb ends: with an exit code, after what it has printed itself, or early.
 pub(super) type Ended = Result<ExitCode, Stop>;
@@ -45,7 +45,7 @@ impl Stop {
             }
             Self::Config(error) => {
                 // It escapes what it shows of the file itself, and may be in colour.
-                eprintln!("{}", error.render(colour()));
+                print_err(&error.render(colour()));
                 BAD
             }
         }

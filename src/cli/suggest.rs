@@ -120,11 +120,13 @@ fn in_file(config: &Config, name: Option<&str>) -> Result<Subject, String> {
 /// One limit on all routes.
 fn by_words(per: &str) -> Result<Subject, String> {
     let text = tollgate_config::quick("builtin:echo", "1/second", per);
-    let parsed = tollgate_config::parse(&text, "command line", &|_| None, Clock::system().now());
-    let config = parsed.map_err(|error| {
-        let said: Vec<String> = error.by_key().into_iter().map(|(_, said)| said).collect();
-        format!("--per: {}", said.join("; "))
-    })?;
+    let parsed = tollgate_config::parse(
+        &text,
+        tollgate_config::COMMAND_LINE,
+        &|_| None,
+        Clock::system().now(),
+    );
+    let config = parsed.map_err(|error| format!("--per: {}", error.words().join("; ")))?;
     Ok(Subject {
         made: Some(config),
         rule: 0,
@@ -171,8 +173,9 @@ fn write(
 ) -> Result<String, String> {
     let text = tollgate_config::read_text(path).map_err(|error| error.to_string())?;
     let (changed, target) = edit::written(&text, name, per, choice, evidence)?;
-    let (file, now) = (path.display().to_string(), Clock::system().now());
-    tollgate_config::parse_with(&changed, &file, &load::environment, Unset::Assumed, now)
+    load::loader()
+        .unset(Unset::Assumed)
+        .text(&changed, &path.display().to_string())
         .map_err(|error| format!("it is left as it is, since it would not be good:\n{error}"))?;
     super::write_file(path, &changed).map_err(|error| error.to_string())?;
     Ok(target)

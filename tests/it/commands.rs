@@ -85,6 +85,169 @@ fn command_verb_misspelt_suggests_the_nearest() {
         );
         assert!(said.contains(&format!("tollgate {verb}")), "{said}");
     }
+    // Verbs of other programs, with the file that they take there.
+    for (word, words) in [
+        ("reload", "kill -HUP"),
+        ("validate", "`tollgate check`"),
+        ("version", "`tollgate --version`"),
+        ("status", "`tollgate health`"),
+    ] {
+        for args in [
+            &[word][..],
+            &[word, "gateway.toml"],
+            &[word, "-c", "gateway.toml"],
+        ] {
+            let output = tollgate(folder.path(), args, "");
+            assert_eq!(output.status.code(), Some(2), "{args:?}");
+            assert!(err(&output).contains(words), "{args:?}: {}", err(&output));
+        }
+    }
+    std::fs::write(folder.path().join("status"), "nonsense").expect("written");
+    let output = tollgate(folder.path(), &["status"], "");
+    assert!(
+        err(&output).contains("not TOML"),
+        "a file of that name: {}",
+        err(&output)
+    );
+}
+
+/// What `check` calls good, `run` starts: service managers rely on it.
+#[test]
+fn check_refuses_what_run_would_refuse_and_names_file_line_and_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    let made = || {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        (
+            params.self_signed(&key).expect("signed").pem(),
+            key.serialize_pem(),
+        )
+    };
+    let ((site, key), (_, other)) = (made(), made());
+    write("site.pem", &site);
+    write("site.key", &key);
+    write("other.key", &other);
+    write(
+        "encrypted.key",
+        &key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"),
+    );
+    write("empty.pem", "");
+    std::fs::create_dir(folder.path().join("folder")).expect("made");
+    let tls = |certificate: &str, key: &str, more: &str| {
+        format!(
+            "[server]\nlisten = \"https://127.0.0.1:0\"\n{more}certificates = [{{ certificate = \"{certificate}\", key = \"{key}\" }}]\n"
+        )
+    };
+    let upstream =
+        |keys: &str| format!("[upstreams.u]\nservers = \"https://127.0.0.1:1\"\n{keys}\n");
+    let off = "[admin]\nlisten = \"off\"\n";
+    for (text, words) in [
+        (
+            tls("site.pem", "other.key", ""),
+            "gateway.toml:5: `server.certificates[0].key`: .. another key",
+        ),
+        (
+            tls("site.key", "site.pem", ""),
+            "gateway.toml:5: `server.certificates[0].certificate`: .. swapped",
+        ),
+        (
+            tls("empty.pem", "site.key", ""),
+            "gateway.toml:5: `server.certificates[0].certificate`: .. has no certificate",
+        ),
+        (
+            tls("site.pem", "empty.pem", ""),
+            "gateway.toml:5: `server.certificates[0].key`: .. has no private key",
+        ),
+        (
+            tls("site.pem", "encrypted.key", ""),
+            "gateway.toml:5: `server.certificates[0].key`: .. encrypted",
+        ),
+        (
+            tls("site.pem", "site.key", "client_ca = \"empty.pem\"\n"),
+            "gateway.toml:5: `server.client_ca`: .. has no certificate",
+        ),
+        (
+            upstream("ca_file = \"site.key\""),
+            "gateway.toml:5: `upstreams.u.ca_file`: .. no certificate",
+        ),
+        (
+            upstream("client_certificate = \"site.pem\"\nclient_key = \"other.key\""),
+            "gateway.toml:6: `upstreams.u.client_key`: .. another key",
+        ),
+        (
+            "[server]\nstate_file = \"folder\"\n".to_owned(),
+            "gateway.toml:4: `server.state_file`: .. is a directory",
+        ),
+        (
+            "[server]\nstate_file = \"nowhere/state\"\n".to_owned(),
+            "gateway.toml:4: `server.state_file`: .. No such file",
+        ),
+        (
+            "[log]\naccess = \"nowhere/access.log\"\n".to_owned(),
+            "gateway.toml:4: `log.access`: .. No such file",
+        ),
+        (
+            "[server]\nlisten = \"unix:nowhere/socket\"\n".to_owned(),
+            "gateway.toml:4: `server.listen[0]`: .. No such file",
+        ),
+        (
+            "[server]\nlisten = [\"127.0.0.1:0\", \"unix:site.pem\"]\n".to_owned(),
+            "gateway.toml:4: `server.listen[1]`: .. no socket is in the way",
+        ),
+        (
+            "[server]\nlisten = [\"0.0.0.0:18080\", \"127.0.0.1:18080\"]\n".to_owned(),
+            "gateway.toml:4: .. is listened on twice",
+        ),
+        (
+            "[server]\nlisten = \"0.0.0.0:9190\"\n[decide]\nlisten = \"127.0.0.1:9190\"\n"
+                .to_owned(),
+            "gateway.toml:6: .. the listener for decisions is another one's",
+        ),
+    ] {
+        let routes = "\n[limits.a]\nrate = \"2/minute\"\nper = \"everyone\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"a\"]\n";
+        let used = text
+            .contains("[upstreams")
+            .then_some("[[routes]]\nmatch = \"/u\"\nupstream = \"u\"\n");
+        write(
+            "gateway.toml",
+            &format!("{off}{text}{routes}{}", used.unwrap_or_default()),
+        );
+        for verb in ["check", "run"] {
+            let output = tollgate(folder.path(), &[verb], "");
+            let said = err(&output);
+            assert_eq!(output.status.code(), Some(1), "{verb} {words}: {said}");
+            let (place, words) = words.split_once(": ").expect("a place");
+            assert!(
+                said.contains(&format!("--> {place}")),
+                "{verb} {place}: {said}"
+            );
+            for part in words
+                .split(" .. ")
+                .map(|part| part.trim_start_matches(".. "))
+            {
+                assert!(said.contains(part), "{verb} {part}: {said}");
+            }
+        }
+    }
+    // Nobody reads what it says.
+    for verb in ["check", "run", "nonsense"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command
+            .arg(verb)
+            .current_dir(folder.path())
+            .env_remove("TOLLGATE_CONFIG");
+        let ended = command
+            .stdout(Stdio::null())
+            .stderr(writer)
+            .status()
+            .expect("it runs");
+        let expected = if verb == "nonsense" { 2 } else { 1 };
+        assert_eq!(ended.code(), Some(expected), "{verb}");
+    }
 }
 
 #[test]

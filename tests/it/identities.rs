@@ -182,6 +182,100 @@ fn a_caller_list_is_read_again_when_it_changes_and_a_bad_one_is_not() {
     );
 }
 
+/// A tier without numbers exists in the file and in none of its limits: every list that named it was refused when it was read
+/// alone, so that no key could be revoked.
+#[test]
+fn callers_file_with_a_tier_without_numbers_revokes_a_key_and_a_refused_one_is_reported() {
+    let upstream = Upstream::hello();
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = folder.path().join("callers.toml");
+    let write = |text: &str| std::fs::write(&list, text).expect("written");
+    let other = format!(
+        "\"sha256:{:064}\" = {{ name = \"other\", tier = \"free\" }}\n",
+        0
+    );
+    let acme = format!("\"{TEST}\" = {{ name = \"acme\", tier = \"free\" }}\n");
+    write(&format!("{acme}{other}"));
+    let gateway = Gateway::start(&format!(
+        "[tiers]\nfree = {{}}\n{}",
+        one_each(
+            &format!(
+                "key = \"header:x-api-key\"\nwhen_unknown = \"refuse\"\ncallers = '{}'",
+                list.display()
+            ),
+            &upstream
+        )
+    ));
+    let ask = || {
+        gateway
+            .request("GET", "/u/1", &[("x-api-key", "test")])
+            .status
+    };
+    assert_eq!(ask(), 200);
+    write(&other);
+    eventually("the key is revoked", || ask() == 401);
+
+    let told = || {
+        let status = gateway.admin_get("/api/v1/status").text();
+        let ready = gateway.admin_get("/readyz?verbose").text();
+        let metrics = gateway.admin_get("/metrics").text();
+        [
+            status.contains("unknown tier `gold`"),
+            ready.contains("[!] configuration: the new one is refused: error: unknown tier `gold`"),
+            metrics.contains("tollgate_config_last_reload_successful 0"),
+        ]
+    };
+    assert_eq!(told(), [false; 3]);
+    write(&other.replace("free", "gold"));
+    eventually("the refused list is reported", || told() == [true; 3]);
+    // What is refused of the configuration stays reported when a list is taken, and the other way round.
+    gateway.reload("nonsense").expect_err("a bad file");
+    let nonsense = || {
+        gateway
+            .admin_get("/api/v1/status")
+            .text()
+            .contains("not TOML")
+    };
+    assert!(nonsense() && told()[0]);
+    write(&acme);
+    eventually("the key is accepted again", || ask() == 429);
+    assert!(nonsense());
+    assert_eq!(told(), [false, false, true]);
+}
+
+#[test]
+fn a_proxy_that_is_not_trusted_is_reported_until_it_is() {
+    let upstream = Upstream::hello();
+    let file = |address: &str| {
+        format!(
+            "{address}[limits.each]\nrate = \"1/hour\"\nburst = 1\nper = \"address\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"each\"]\n",
+            upstream.url()
+        )
+    };
+    let gateway = Gateway::start(&file(""));
+    let reported = || {
+        gateway
+            .admin_get("/readyz?verbose")
+            .text()
+            .contains("[!] trusted_proxies: requests from 127.0.0.1 ")
+    };
+    let from = |client| {
+        gateway
+            .request("GET", "/", &[("x-forwarded-for", client)])
+            .status
+    };
+    assert_eq!(gateway.get("/").status, 200);
+    assert!(!reported(), "no request has named another client");
+    assert_eq!(from("192.0.2.1"), 429, "all clients of the proxy are one");
+    assert!(reported());
+    assert_eq!(gateway.admin_get("/readyz").status, 200, "it stays ready");
+    let trusting = file("[address]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    gateway.reload(&trusting).expect("a good file");
+    assert_eq!([from("192.0.2.1"), from("192.0.2.2")], [200, 200]);
+    assert!(!reported());
+}
+
 #[test]
 fn a_token_is_verified_and_its_keys_are_read_again_when_they_change() {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/policy/src/jwt/testdata");

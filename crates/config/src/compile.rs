@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::context::Context;
 use super::diagnostic::Diagnostic;
 use super::include::{self, Tree};
+use super::loader::{Loader, Reader, Unopened};
 use super::problem::{Mark, Problem, Problems, Severity};
+use super::quick;
 use super::raw::RawFile;
 use super::reader::{Field, Read, defaults};
 use super::render::render;
@@ -19,7 +21,7 @@ use super::validate::together::{self, IdentityPlace, Places};
 use super::validate::upstreams::Upstreams;
 use super::validate::{self, entries_of, names_of};
 use super::validate::{domains, routes};
-use super::{Config, ConfigError, Reader, Reading};
+use super::{Config, ConfigError};
 use tollgate_limit::Timestamp;
 use tollgate_policy::address::AddressPolicy;
 use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
@@ -30,19 +32,25 @@ pub(crate) fn compile(
     text: String,
     base: &Path,
     files: Vec<PathBuf>,
-    (env, unset, reader, listen): Reading<'_>,
-    now: Timestamp,
+    loader: &Loader<'_>,
 ) -> Result<Config, ConfigError> {
-    let mut context = Context::new(env, Problems::new(unset));
-    context.reader = reader;
-    context.listen = listen.cloned();
+    let mut context = Context::new(loader.env, Problems::new(loader.unset));
+    context.reader = loader.reader;
+    context.listen = loader.listen.cloned();
     context.files = files;
     let Tree {
         mut raw,
         broken_lines,
+        is_foreign,
     } = include::read(name, text, base, &mut context);
     validate::limits::scope::name_sources(&mut raw, &mut context);
-    let made = assemble(&raw, now, &mut context);
+    let made = assemble(&raw, loader.now, &mut context);
+    if let (Some(config), Some(opens), false) = (&made, loader.opens, context.problems.any_error())
+    {
+        for Unopened { key, what } in opens(config) {
+            context.unopened(&key, what);
+        }
+    }
     let Context {
         mut sources,
         problems,
@@ -62,7 +70,10 @@ pub(crate) fn compile(
     let on_toml = |problem: &Problem| {
         let line = |mark: &Mark| (mark.place.file, sources.position(mark.place).1 - 1);
         let first = problem.marks.first();
-        problem.syntax || first.map_or(is_toml, |mark| !broken_lines.contains(&line(mark)))
+        let may_be_consequence = problem.missing || is_foreign;
+        is_toml
+            || problem.syntax
+            || first.is_some_and(|mark| !may_be_consequence && !broken_lines.contains(&line(mark)))
     };
     let mut problems = problems.into_sorted();
     problems.retain(on_toml);
@@ -75,9 +86,11 @@ pub(crate) fn compile(
         Some(config) if !problems.iter().any(is_error) => {
             files.sort();
             files.dedup();
-            let warnings = problems
-                .iter()
-                .map(|problem| render(std::slice::from_ref(problem), &sources, false));
+            let warnings = problems.iter().map(|problem| match name {
+                // Its lines and columns mean nothing to anybody.
+                quick::COMMAND_LINE => format!("warning: {}", quick::by_option(problem, &sources)),
+                _ => render(std::slice::from_ref(problem), &sources, false),
+            });
             let diagnostics = problems
                 .iter()
                 .map(|problem| Diagnostic::of(problem, &sources));
@@ -237,6 +250,10 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         policy: Arc::new(policy),
         tests,
         caller_files: identities.caller_files,
+        tiers: names_of(&raw.tiers)
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
         warnings: Vec::new(),
         diagnostics: Vec::new(),
         assumed: Vec::new(),

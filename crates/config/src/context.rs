@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::Reader;
 use super::env::Env;
 use super::flaw::Flaw;
 use super::include::{cannot_read, plain};
+use super::loader::Reader;
 use super::problem::{Problem, Problems, suggestion};
 use super::reader::Field;
 use super::settings::{Listener, Secret};
@@ -28,7 +28,8 @@ pub(crate) struct Context<'e> {
     /// The parts of the dotted name of what is being read.
     pub(crate) keys: Vec<String>,
     /// The places of values, by dotted name; entries of lists in several files have the same names.
-    places: HashMap<String, Vec<Place>>,
+    /// `None`: they are not recorded.
+    pub(crate) places: Option<HashMap<String, Vec<Place>>>,
     /// Whether files are left alone: the text is a default or an example.
     pub(crate) sealed: bool,
     /// Whether a list is accepted in place of the value that is being read.
@@ -46,7 +47,7 @@ impl<'e> Context<'e> {
             reader: Reader::Gateway,
             listen: None,
             keys: Vec::new(),
-            places: HashMap::new(),
+            places: Some(HashMap::new()),
             sealed: false,
             or_list: false,
         }
@@ -70,7 +71,10 @@ impl<'e> Context<'e> {
         read: impl FnOnce(&mut Self) -> T,
     ) -> T {
         self.keys.push(name.to_owned());
-        self.places.entry(self.name()).or_default().push(place);
+        let name = self.places.is_some().then(|| self.name());
+        if let (Some(places), Some(name)) = (&mut self.places, name) {
+            places.entry(name).or_default().push(place);
+        }
         let or_list = std::mem::take(&mut self.or_list);
         let read = read(self);
         self.or_list = or_list;
@@ -85,7 +89,7 @@ impl<'e> Context<'e> {
 
     /// The place of the value with this dotted name, if it is written.
     pub(crate) fn place(&self, name: &str) -> Option<Place> {
-        self.places.get(name)?.last().copied()
+        self.places.as_ref()?.get(name)?.last().copied()
     }
 
     /// Whether the listener for clients is not the default one.
@@ -96,7 +100,8 @@ impl<'e> Context<'e> {
     /// The place inside `outer` of a value whose dotted name ends like this.
     pub(crate) fn place_inside(&self, outer: Place, end: &str) -> Option<Place> {
         let within = |place: &&Place| outer.contains(**place);
-        let named = self.places.iter().filter(|(name, _)| name.ends_with(end));
+        let named = self.places.iter().flatten();
+        let named = named.filter(|(name, _)| name.ends_with(end));
         named.flat_map(|(_, places)| places).find(within).copied()
     }
 
@@ -118,6 +123,24 @@ impl<'e> Context<'e> {
         label: impl Into<String>,
     ) -> &mut Problem {
         self.problems.push(Problem::warning(title)).at(place, label)
+    }
+
+    /// Reports something that the value of a key names and that cannot be opened, at the key or at
+    /// the table that it is in.
+    pub(crate) fn unopened(&mut self, key: &str, what: String) {
+        let mut outer = key;
+        let place = loop {
+            match (self.place(outer), outer.rfind(['.', '['])) {
+                (None, Some(end)) => outer = &outer[..end],
+                (place, _) => break place,
+            }
+        };
+        let problem = self
+            .problems
+            .push(Problem::error(format!("`{key}`: {what}")));
+        if let Some(place) = place {
+            problem.at(place, "a gateway with this file does not start");
+        }
     }
 
     /// Reports that `again` repeats `first`.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::diagnostic::Diagnostic;
 use super::include::cannot_read;
 use super::problem::{Problem, Severity};
+use super::quick::by_option;
 use super::render::render;
 use super::source::Sources;
 
@@ -59,29 +60,18 @@ impl ConfigError {
             .count()
     }
 
-    /// Each problem as a key of the text with its message, for a text that is no file
+    /// Each problem with the option that it is about, for a text that options stand for
     /// ([`super::quick()`]): its lines and columns mean nothing to its reader.
-    pub fn by_key(&self) -> Vec<(String, String)> {
-        let said = self.problems.iter().map(|problem| {
-            let mark = problem.marks.first();
-            let line = mark.map_or("", |mark| {
-                let source = self.sources.of(mark.place.file);
-                let start = source.text[..mark.place.range().start]
-                    .rfind('\n')
-                    .map_or(0, |at| at + 1);
-                source.text[start..].lines().next().unwrap_or_default()
-            });
-            let key = line.split('=').next().unwrap_or_default().trim().to_owned();
-            let label = mark
-                .map(|mark| mark.label.as_str())
-                .filter(|label| !label.is_empty());
-            let parts = [problem.title.as_str()]
-                .into_iter()
-                .chain(label)
-                .chain(problem.helps.iter().map(String::as_str));
-            (key, parts.collect::<Vec<_>>().join("; "))
-        });
-        said.collect()
+    pub fn by_option(&self) -> Vec<String> {
+        let problems = self.problems.iter();
+        problems
+            .map(|problem| by_option(problem, &self.sources))
+            .collect()
+    }
+
+    /// Each problem in a line without its place, for a text that its reader has not written.
+    pub fn words(&self) -> Vec<String> {
+        self.problems.iter().map(Problem::words).collect()
     }
 
     /// One line per problem, for logs: `gateway.toml:3:1: unknown key …`.

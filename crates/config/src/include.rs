@@ -1,12 +1,13 @@
 //! Reads the file and its includes, and merges them into one mirror.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
 use super::context::Context;
 use super::merge::merge;
-use super::problem::Problem;
+use super::problem::{Problem, SHOWN_MAX};
 use super::raw::RawFile;
 use super::reader::Table;
 use super::source::Place;
@@ -18,6 +19,8 @@ pub(crate) struct Tree {
     pub(crate) raw: RawFile,
     /// Lines with syntax errors: other mistakes on them are consequences.
     pub(crate) broken_lines: Vec<(u32, usize)>,
+    /// Whether a file is written in another language, so that all other mistakes are consequences.
+    pub(crate) is_foreign: bool,
 }
 
 /// Reads a text and its includes. `base`: the directory for its relative paths.
@@ -100,7 +103,22 @@ impl Walk<'_, '_> {
 
     /// Reports the first syntax error of each line: the others are consequences.
     fn syntax(&mut self, file: u32, text: &str, errors: &[toml::de::Error]) {
-        for error in errors {
+        if !errors.is_empty()
+            && let Some((language, line)) = other_language(text)
+        {
+            self.tree.is_foreign = true;
+            self.tree.broken_lines.push((file, 0));
+            let title = format!("this file is {language}, and a configuration is TOML");
+            let problem = self.context.error(
+                title,
+                Place::new(file, line),
+                "no line of TOML begins like this",
+            );
+            problem.syntax = true;
+            problem.help("`tollgate init` writes a file to start from, `tollgate import` translates those of other gateways");
+            return;
+        }
+        for error in errors.iter().take(SHOWN_MAX) {
             let span = error.span().unwrap_or(0..0);
             let line = text
                 .get(..span.start)
@@ -144,6 +162,37 @@ impl Walk<'_, '_> {
             }
         }
     }
+}
+
+/// The language of a text that is not TOML, if it is one that configurations are written in, and
+/// its first line.
+fn other_language(text: &str) -> Option<(&'static str, Range<usize>)> {
+    let lines = || {
+        let own = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+        text.lines().filter(own)
+    };
+    let first = lines().next()?;
+    let begins = |line: &str, with: &[char]| line.trim_start().starts_with(with);
+    let is_pair = |line: &str| {
+        let (key, value) = line.split_once(':').unwrap_or_default();
+        let plain = |letter: char| {
+            letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '/' | '"' | '\'' | ' ')
+        };
+        !key.is_empty()
+            && key.chars().all(plain)
+            && (value.is_empty() || value.starts_with(char::is_whitespace))
+    };
+    let language = if begins(first, &['{']) {
+        "JSON"
+    } else if first.trim_end() == "---"
+        || (is_pair(first) && !lines().any(|line| begins(line, &['['])))
+    {
+        "YAML"
+    } else {
+        return None;
+    };
+    let start = first.as_ptr() as usize - text.as_ptr() as usize;
+    Some((language, start..start + first.len()))
 }
 
 /// A duplicate key or table, with both places if the first can be found in the text.

@@ -1,6 +1,6 @@
 //! Reads and checks the configuration file and builds the types that the gateway runs on.
 //!
-//! [`load`] reads a file with everything it includes, [`parse`] reads a text. Both report *every*
+//! [`load`] reads a file with everything it includes, [`parse`] reads a text, [`Loader`] is both with more settings. All report *every*
 //! mistake with its place, or return a valid [`Config`]. The environment is passed in as a
 //! function. This crate opens no sockets, connects to no stores, and starts nothing.
 //!
@@ -25,6 +25,7 @@ mod flaw;
 mod forms;
 mod include;
 mod lists;
+mod loader;
 mod merge;
 mod problem;
 mod quantity;
@@ -53,16 +54,15 @@ pub use diagnostic::{Diagnostic, Span};
 pub use env::{Env, Unset};
 pub use error::ConfigError;
 pub use include::matches;
+pub use loader::{Loader, Unopened};
 pub use problem::{nearest, suggestion};
-pub use quick::{quick, quoted};
+pub use quick::{COMMAND_LINE, quick, quoted};
 pub use report::report;
 pub use schema::schema;
 
-use compile::compile;
 use context::Context;
-use include::cannot_read;
-use problem::{Problem, Problems};
-use settings::{Admin, Decide, Listener, Log, Server, Store, TestCase, Traces};
+use problem::Problems;
+use settings::{Admin, Decide, Log, Server, Store, TestCase, Traces};
 
 use tollgate_limit::{Micros, Rate, Timestamp};
 use tollgate_policy::Policy;
@@ -90,6 +90,8 @@ pub struct Config {
     /// Files of callers that are reloaded separately ([`load_callers`]), with the index of their
     /// identity.
     pub caller_files: Vec<(usize, PathBuf)>,
+    /// The names of the tiers, with or without numbers, which such a file may give its callers.
+    tiers: Vec<String>,
     /// Warnings about legal but probably unintended settings, rendered for printing.
     pub warnings: Vec<String>,
     /// The same warnings for programs.
@@ -125,26 +127,13 @@ pub fn rate_in(text: &str, counted: Option<&str>) -> Result<Rate, String> {
     rate::rate_in(text, counted)
 }
 
-/// Reads a file and everything it includes. `now` determines the years for which calendar windows
-/// are computed.
+/// Reads a file and everything it includes, for a gateway. `now` determines the years for which
+/// calendar windows are computed.
 ///
 /// # Errors
 /// All mistakes at once.
 pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    load_with(path, env, Unset::Refused, now)
-}
-
-/// Like [`load`], with the listener `listen` in place of the file's.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_at(
-    path: &Path,
-    listen: Option<&Listener>,
-    env: Env<'_>,
-    now: Timestamp,
-) -> Result<Config, ConfigError> {
-    read_file(path, (env, Unset::Refused, Reader::Gateway, listen), now)
+    Loader::new(env, now).file(path)
 }
 
 /// The most bytes in one file of a configuration: far more than any has, and little enough to read
@@ -156,84 +145,49 @@ pub const FILE_MAX: u64 = 16 << 20;
 /// # Errors
 /// If it cannot be read, is no text, or has more than 16 MiB.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
+    read_text_up_to(path, FILE_MAX, "a configuration has at most 16 MiB")
+}
+
+/// Reads a file of at most so many bytes; `longer` is the error of another one.
+pub(crate) fn read_text_up_to(path: &Path, most: u64, longer: &str) -> std::io::Result<String> {
     let mut text = String::new();
     let read = std::fs::File::open(path)?
-        .take(FILE_MAX + 1)
+        .take(most + 1)
         .read_to_string(&mut text)?;
-    if read as u64 > FILE_MAX {
-        return Err(std::io::Error::new(
-            std::io::ErrorKind::InvalidData,
-            "a configuration has at most 16 MiB",
-        ));
+    if read as u64 > most {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, longer));
     }
     Ok(text)
 }
 
-/// Like [`load`]; `unset` determines how unset variables are treated.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_with(
-    path: &Path,
-    env: Env<'_>,
-    unset: Unset,
-    now: Timestamp,
-) -> Result<Config, ConfigError> {
-    read_file(path, (env, unset, Reader::Gateway, None), now)
-}
-
-/// Reads a text. Messages call it `name`, and relative paths start in the directory of `name`.
+/// Reads a text, for a gateway. Messages call it `name`, and relative paths start in the directory of `name`.
 ///
 /// # Errors
 /// All mistakes at once.
 pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    parse_with(text, name, env, Unset::Refused, now)
+    Loader::new(env, now).text(text, name)
 }
 
-/// Like [`parse`]; `unset` determines how unset variables are treated.
-///
-/// # Errors
-/// As [`parse`].
-pub fn parse_with(
-    text: &str,
-    name: &str,
-    env: Env<'_>,
-    unset: Unset,
-    now: Timestamp,
-) -> Result<Config, ConfigError> {
-    let reading = (env, unset, Reader::Gateway, None);
-    let base = folder(Path::new(name));
-    compile(name, text.to_owned(), &base, Vec::new(), reading, now)
-}
-
-/// Reads a file like [`load`], for a service that limits its own requests: its routes need no
-/// upstream, and [`Config::warnings`] says which settings have no effect there.
+/// Reads a file like [`load`], for a service that limits its own requests
+/// ([`Loader::for_service`]).
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_for_service(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    read_file(path, (env, Unset::Refused, Reader::Service, None), now)
+    Loader::new(env, now).for_service().file(path)
 }
 
 /// Reads a text like [`parse`], for a service that limits its own requests.
 ///
 /// # Errors
-/// As [`load_for_service`].
+/// As [`parse`].
 pub fn parse_for_service(
     text: &str,
     name: &str,
     env: Env<'_>,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let reading = (env, Unset::Refused, Reader::Service, None);
-    let base = folder(Path::new(name));
-    compile(name, text.to_owned(), &base, Vec::new(), reading, now)
-}
-
-fn read_file(path: &Path, reading: Reading<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-    let (name, files) = (path.display().to_string(), vec![path.to_path_buf()]);
-    compile(&name, text, &folder(path), files, reading, now)
+    Loader::new(env, now).for_service().text(text, name)
 }
 
 /// The directory of a file, in which its relative paths start.
@@ -241,42 +195,15 @@ pub(crate) fn folder(path: &Path) -> PathBuf {
     path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// How a file is read: the environment, the treatment of unset variables, the program that reads the
-/// file, and the listener in place of the file's.
-pub(crate) type Reading<'e> = (Env<'e>, Unset, Reader, Option<&'e Listener>);
-
-/// The program that reads a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// A gateway, which forwards requests.
-    Gateway,
-    /// A service, which limits its own requests.
-    Service,
-}
-
-/// Reads a file of callers again ([`Config::caller_files`]), for
+/// Reads a file of callers again ([`Config::caller_files`] of the configuration in force), for
 /// [`tollgate_policy::identity::Identity::replace_callers`].
 ///
 /// # Errors
-/// All mistakes in it; the callers in force stay.
-pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Callers, ConfigError> {
+/// All mistakes in it, as [`load`] reports them; the callers in force stay.
+pub fn load_callers(path: &Path, config: &Config, env: Env<'_>) -> Result<Callers, ConfigError> {
     let mut context = Context::new(env, Problems::default());
-    let mut tiers: Vec<&str> = policy
-        .rules
-        .iter()
-        .flat_map(|rule| rule.tiers.iter().map(|(tier, _)| &**tier))
-        .collect();
-    tiers.sort_unstable();
-    tiers.dedup();
-    let callers = match read_text(path) {
-        Ok(content) => validate::callers::read(path, content, &tiers, &mut context),
-        Err(error) => {
-            let title = cannot_read(path, &error);
-            context.problems.push(Problem::error(title));
-            None
-        }
-    };
-    match callers {
+    let tiers: Vec<&str> = config.tiers.iter().map(String::as_str).collect();
+    match validate::callers::read(path, None, &tiers, &mut context) {
         Some(callers) if !context.problems.any_error() => Ok(callers),
         _ => Err(ConfigError {
             problems: context.problems.into_sorted(),

@@ -23,6 +23,8 @@ pub(crate) struct Problem {
     pub(crate) helps: Vec<String>,
     /// Whether the text is not TOML here: other mistakes on such a line are consequences.
     pub(crate) syntax: bool,
+    /// Whether something is missing: it may stand where the text is not TOML.
+    pub(crate) missing: bool,
     /// Whether the mistake is a secret in clear, which messages must not repeat.
     pub(crate) secret: bool,
 }
@@ -44,6 +46,7 @@ impl Problem {
             notes: Vec::new(),
             helps: Vec::new(),
             syntax: false,
+            missing: false,
             secret: false,
         }
     }
@@ -54,6 +57,15 @@ impl Problem {
             severity: Severity::Warning,
             ..Self::error(title)
         }
+    }
+
+    /// All of it without its place, in a line.
+    pub(crate) fn words(&self) -> String {
+        let label = self.marks.first().map(|mark| mark.label.as_str());
+        let parts = std::iter::once(self.title.as_str())
+            .chain(label.filter(|label| !label.is_empty()))
+            .chain(self.helps.iter().map(String::as_str));
+        parts.collect::<Vec<_>>().join("; ")
     }
 
     /// Points at a place; the first call points at the mistake.
@@ -88,6 +100,10 @@ impl Problem {
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     list: Vec<Problem>,
+    /// The errors, and the warnings, that are not in the list because it has [`SHOWN_MAX`] of them.
+    more: [usize; 2],
+    /// The last of these, for more to be said about it.
+    last: Option<Problem>,
     unset: Unset,
     /// Unset variables, with the problem to report if no value can be assumed for them.
     missing: Vec<(String, Problem)>,
@@ -132,6 +148,12 @@ impl Problems {
 
     /// Adds a problem, and returns it for more to be said about it.
     pub(crate) fn push(&mut self, problem: Problem) -> &mut Problem {
+        let severity = problem.severity;
+        let alike = self.list.iter().filter(|one| one.severity == severity);
+        if alike.count() >= SHOWN_MAX {
+            self.more[severity as usize] += 1;
+            return self.last.insert(problem);
+        }
         self.list.push(problem);
         let last = self.list.len() - 1;
         &mut self.list[last]
@@ -144,22 +166,34 @@ impl Problems {
             .any(|problem| problem.severity == Severity::Error)
     }
 
-    /// All of them, in the order of the file.
+    /// All of them, in the order of the file, after the places where the text is not TOML: what
+    /// follows such a place in its table is not read.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
         self.list.sort_by_key(|problem| {
-            problem
-                .marks
-                .first()
-                .map(|mark| (mark.place.file, mark.place.start))
+            let place = problem.marks.first();
+            let place = place.map(|mark| (mark.place.file, mark.place.start));
+            (!problem.syntax, place)
         });
         // A mistake in a list that many routes share is reported once.
         self.list.dedup_by(|one, other| {
             let place = |problem: &Problem| problem.marks.first().map(|mark| mark.place);
             one.title == other.title && place(one).is_some() && place(one) == place(other)
         });
+        let [errors, warnings] = self.more;
+        if errors > 0 {
+            let title = format!("there are more errors than these: {errors} are not shown");
+            self.list.push(Problem::error(title));
+        }
+        if warnings > 0 {
+            let title = format!("there are more warnings than these: {warnings} are not shown");
+            self.list.push(Problem::warning(title));
+        }
         self.list
     }
 }
+
+/// The most errors, and the most warnings, that are shown: each takes time in proportion to the file.
+pub(crate) const SHOWN_MAX: usize = 100;
 
 /// The candidate most similar to `word`, if it is similar enough to be the intended one.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {

@@ -1,5 +1,8 @@
 //! A configuration without a file: `tollgate run --upstream URL --limit 100/minute --per address`.
 
+use super::problem::Problem;
+use super::source::Sources;
+
 /// The file for these three arguments. [`super::parse`] reads it, so that mistakes in them are
 /// reported like those of a file.
 ///
@@ -17,6 +20,28 @@ pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
         "[limits.per_caller]\nrate = {rate}\nper = {per}\n{missing}\n\
          [[routes]]\nmatch = \"/**\"\nupstream = {upstream}\nlimits = [\"per_caller\"]\n"
     )
+}
+
+/// The name of that text in [`super::parse`]: warnings then name an option in place of a line.
+pub const COMMAND_LINE: &str = "command line";
+
+/// A problem of that text, with the option that it is about.
+pub(crate) fn by_option(problem: &Problem, sources: &Sources) -> String {
+    let mark = problem.marks.first();
+    let line = mark.map_or("", |mark| {
+        let text = &sources.of(mark.place.file).text;
+        let start = text[..mark.place.range().start].rfind('\n');
+        let start = start.map_or(0, |at| at + 1);
+        text[start..].lines().next().unwrap_or_default()
+    });
+    let option = match line.split('=').next().unwrap_or_default().trim() {
+        "rate" => "--limit",
+        "per" | "when_missing" => "--per",
+        "upstream" => "--upstream",
+        "listen" => "--listen or --admin",
+        _ => "the options",
+    };
+    format!("{option}: {}", problem.words())
 }
 
 /// As a TOML string with exactly this value: a JSON string is one, and `${` must not be read as a
@@ -44,9 +69,14 @@ mod tests {
     #[test]
     fn quick_mistake_names_the_key_it_was_made_for() {
         for (upstream, limit, per, key) in [
-            ("http://127.0.0.1:3000", "100/fortnight", "address", "rate"),
-            ("127.0.0.1", "100/minute", "address", "upstream"),
-            ("http://127.0.0.1:3000", "100/minute", "haeder:x", "per"),
+            (
+                "http://127.0.0.1:3000",
+                "100/fortnight",
+                "address",
+                "--limit: ",
+            ),
+            ("127.0.0.1", "100/minute", "address", "--upstream: "),
+            ("http://127.0.0.1:3000", "100/minute", "haeder:x", "--per: "),
         ] {
             let error = parse(
                 &quick(upstream, limit, per),
@@ -54,13 +84,19 @@ mod tests {
                 &|_| None,
                 Timestamp::default(),
             );
-            let said = error.expect_err(key).by_key();
-            assert_eq!(
-                said.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(),
-                [key],
-                "{said:?}"
-            );
+            let said = error.expect_err(key).by_option();
+            assert!(said.len() == 1 && said[0].starts_with(key), "{said:?}");
         }
+        let made_up = quick("http://127.0.0.1:3000", "100/minute", "header:x-api-key");
+        let config = parse(&made_up, COMMAND_LINE, &|_| None, Timestamp::default()).expect("valid");
+        let [warning] = &config.warnings[..] else {
+            panic!("{:?}", config.warnings)
+        };
+        assert!(
+            warning.starts_with("warning: --per: a client can make up keys")
+                && !warning.contains(COMMAND_LINE),
+            "{warning}"
+        );
     }
 
     #[test]

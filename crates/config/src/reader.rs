@@ -123,7 +123,7 @@ impl<'n> Table<'n> {
             };
             let title = format!("`{}` needs `{name}`", context.name());
             let problem = context.error(title, self.place, format!("`{name}` is missing"));
-            problem.help(help);
+            problem.help(help).missing = true;
             return Field::Broken;
         };
         let read = context.inside(name, node.place, |context| K::read(node, context));

@@ -51,7 +51,7 @@ fn config_file_with_every_key_is_valid() {
     ]);
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.policy.routes.len(), 5);
-    assert_eq!(config.policy.rules.len(), 15);
+    assert_eq!(config.policy.rules.len(), 14);
     let placed = |name: &str| {
         let rule = config
             .policy
@@ -146,7 +146,7 @@ fn config_caller_list_can_be_read_again_alone() {
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
     let (identity, file) = &config.caller_files[0];
     std::fs::write(file, format!("\"{key}\" = {{ name = \"apex\" }}\n")).expect("a writable file");
-    let callers = tollgate_config::load_callers(file, &config.policy, &environment)
+    let callers = tollgate_config::load_callers(file, &config, &environment)
         .unwrap_or_else(|error| panic!("{error}"));
     config.policy.identities[*identity].replace_callers(callers);
     let found = config.policy.identities[*identity]
@@ -161,10 +161,73 @@ fn config_caller_list_can_be_read_again_alone() {
         Some("apex".to_owned())
     );
     std::fs::write(file, format!("\"{key}\" = {{ nmae = \"apex\" }}\n")).expect("a writable file");
-    let error =
-        tollgate_config::load_callers(file, &config.policy, &environment).expect_err("a mistake");
+    let error = tollgate_config::load_callers(file, &config, &environment).expect_err("a mistake");
     assert!(
         error.to_string().contains("did you mean `name`?"),
+        "{error}"
+    );
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// The file was compared with itself line by line: 100,000 callers took 28 s, at the start and at every reload.
+#[test]
+fn callers_file_takes_time_in_proportion_to_its_length_and_reports_a_bounded_part_of_its_mistakes()
+{
+    let gateway = "[identities.who]\nkey = \"header:x-api-key\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\n\
+                   callers = \"callers.toml\"\n[limits.it]\nrate = \"1/s\"\nper = \"who\"\n\
+                   [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n";
+    let lines = |count: u64, more: &str| -> String {
+        (0..count)
+            .map(|at| format!("\"sha256:{at:064x}\" = {{ name = \"c{at}\"{more} }}\n"))
+            .collect()
+    };
+    let takes = |count: u64| {
+        let home = beside(&[
+            ("gateway.toml", gateway),
+            ("callers.toml", &lines(count, "")),
+        ]);
+        let begun = now();
+        let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
+        let callers = config.policy.identities[0]
+            .callers
+            .as_ref()
+            .expect("listed")
+            .load();
+        assert_eq!(callers.len() as u64, count);
+        begun.elapsed()
+    };
+    let few = (0..3).map(|_| takes(5_000)).min().expect("three");
+    let many = takes(50_000);
+    // Ten times as long, and not a hundred times; a quarter is left for other processes.
+    assert!(
+        many < few * 25,
+        "5,000 callers take {few:?}, 50,000 {many:?}"
+    );
+
+    let home = beside(&[
+        ("gateway.toml", gateway),
+        ("callers.toml", &lines(20_000, ", tier = \"gold\"")),
+    ]);
+    let error = load(home.path()).expect_err("there is no such tier");
+    assert_eq!(error.errors(), 101);
+    let said = error.to_string();
+    assert!(
+        said.contains("19900 are not shown"),
+        "{}",
+        &said[said.len() - 300..]
+    );
+
+    let home = beside(&[
+        ("gateway.toml", gateway),
+        ("callers.toml", &lines(500_001, "")),
+    ]);
+    let error = load(home.path()).expect_err("too many").to_string();
+    assert!(
+        error.contains("500001 callers") && error.contains("gateway.toml:5:"),
         "{error}"
     );
 }

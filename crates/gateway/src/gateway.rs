@@ -31,9 +31,10 @@ pub(crate) use request_context::{CLIENT_LEFT, PANIC};
 
 use super::body::{Guarded, ResponseBody};
 use super::forward::{Forwarded, Forwarder, UpstreamHealth};
-use super::headers::RequestHeaders;
+use super::headers::{HeaderSet, RequestHeaders};
 use super::recent::{Recent, Recorder};
 use super::refusals::{RefusalWriter, Refusals};
+use super::untrusted_proxy::UntrustedProxy;
 use admitted::Next;
 use request_context::RequestContext;
 use tollgate_limit::Timestamp;
@@ -72,6 +73,8 @@ pub struct Shared {
     pub held_bodies: Arc<AtomicUsize>,
     /// The health of the upstreams' servers.
     pub fleet: UpstreamHealth,
+    /// A proxy whose forwarding headers are not believed.
+    pub untrusted_proxy: Arc<UntrustedProxy>,
     /// Recent requests, where reloads are judged by them.
     pub recent: Recent,
     /// The queue of spans, where traces are exported.
@@ -97,6 +100,7 @@ struct Side {
     requests: Arc<AtomicUsize>,
     held: Arc<AtomicUsize>,
     held_bodies: Arc<AtomicUsize>,
+    untrusted_proxy: Arc<UntrustedProxy>,
     recorder: Recorder,
     #[cfg(feature = "otlp")]
     spans: Option<tollgate_telemetry::spans::Spans>,
@@ -147,6 +151,10 @@ impl Handler for Gateway {
         let asked = Asked::of(&head, headers.present.decides_form(), takes_lines);
         // Until the headers of a trusted proxy have been read.
         let client = connection.peer.map(|peer| peer.ip());
+        if headers.present.has(HeaderSet::NAMES_CLIENT) {
+            let proxy = &self.side.untrusted_proxy;
+            proxy.note(client, &snapshot.policy.address);
+        }
         let mut context = RequestContext::open(&self.side, &snapshot, &head, &mut headers, client);
         let mut edits = FilledEdits::default();
         let arrived = (&mut head, &mut body, &headers);
@@ -217,6 +225,7 @@ impl Gateway {
             requests: Arc::clone(&shared.requests),
             held: Arc::clone(&shared.held),
             held_bodies: Arc::clone(&shared.held_bodies),
+            untrusted_proxy: Arc::clone(&shared.untrusted_proxy),
             recorder: shared.recent.recorder(),
             #[cfg(feature = "otlp")]
             spans: shared.spans.clone(),

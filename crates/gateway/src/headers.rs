@@ -80,6 +80,8 @@ impl HeaderSet {
     /// `Connect-Timeout-Ms`, and the headers in which Envoy reads a deadline
     pub const TIMEOUT_MS: Self = Self(1 << 25);
     const X_FORWARDED_FOR: Self = Self(1 << 21);
+    /// `Forwarded` or `X-Forwarded-For`, which name clients.
+    pub const NAMES_CLIENT: Self = Self(1 << 7 | 1 << 21);
     const X_FORWARDED_PROTO: Self = Self(1 << 22);
     const X_FORWARDED_HOST: Self = Self(1 << 23);
     const TRACEPARENT: Self = Self(1 << 24);

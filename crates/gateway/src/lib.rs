@@ -16,6 +16,7 @@ mod reasons;
 pub mod recent;
 pub mod refusals;
 pub mod rejection;
+pub mod untrusted_proxy;
 
 pub use reasons::reasons;
 

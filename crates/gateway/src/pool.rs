@@ -25,7 +25,7 @@ pub type Connection = Client<Stream, RequestBody>;
 pub struct Pool {
     idle: RefCell<VecDeque<Idle>>,
     idle_max: usize,
-    /// The greatest age of an idle connection, in calls of [`Pool::sweep`].
+    /// The greatest age of an idle connection whose server states none.
     age_max: u64,
     turn: Cell<u64>,
     /// The number of free slots.
@@ -42,6 +42,8 @@ pub struct Pool {
 struct Idle {
     connection: Box<Connection>,
     since: u64,
+    /// The greatest age, in calls of [`Pool::sweep`].
+    age_max: u64,
 }
 
 /// The bounds of a [`Pool`].
@@ -128,8 +130,17 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection for reuse. If there are too many, the oldest is dropped.
+    /// Keeps a connection for reuse, for less than its server says that it keeps it. If there are
+    /// too many, the oldest is dropped.
     pub fn put(&self, mut connection: Box<Connection>) {
+        let age_max = match connection.idle_timeout() {
+            None => self.age_max,
+            // A second until the sweep that drops it, and one for a request on its way.
+            Some(seconds) => match seconds.checked_sub(2) {
+                Some(age) => age.min(self.age_max),
+                None => return,
+            },
+        };
         connection.reuse();
         let mut idle = self.idle.borrow_mut();
         if self.idle_max == 0 {
@@ -141,6 +152,7 @@ impl Pool {
         idle.push_back(Idle {
             connection,
             since: self.turn.get(),
+            age_max,
         });
     }
 
@@ -153,7 +165,7 @@ impl Pool {
             if turn - idle.since == RELEASED_AT {
                 idle.connection.release();
             }
-            turn - idle.since <= self.age_max && idle.connection.poll_idle(cx).is_pending()
+            turn - idle.since <= idle.age_max && idle.connection.poll_idle(cx).is_pending()
         });
     }
 

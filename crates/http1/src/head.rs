@@ -13,7 +13,7 @@ use http::{StatusCode, Version};
 use self::names::Names;
 use super::Malformed;
 use super::verbatim::Kind;
-pub use framing::{Framing, number};
+pub use framing::{Framing, idle_timeout, number};
 
 /// The limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

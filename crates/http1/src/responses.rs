@@ -35,6 +35,8 @@ pub struct Responses {
     to_head: bool,
     /// Whether the connection ends with the response.
     ends: bool,
+    /// The time for which the server keeps the connection, as the last response states it.
+    idle_timeout: Option<u64>,
     interim: u16,
     /// Whether an interim response announced a body, so that the end of the message is unknown.
     interim_body: bool,
@@ -180,6 +182,7 @@ impl Responses {
         };
         self.body = BodyReader::new(BodyLength::of(message, head.version, framing)?);
         self.awaited = false;
+        self.idle_timeout = framing.idle_timeout;
         // A length together with chunks is used for request smuggling: use the chunks, and trust no
         // bytes after them. A body that is not allowed may still arrive, possibly late, and would
         // be read as the next response.
@@ -212,6 +215,12 @@ impl Responses {
             return Err(Malformed::Truncated);
         }
         self.body.end()
+    }
+
+    /// For how many seconds the server keeps the connection while it is idle, if the last response
+    /// said so (`Keep-Alive: timeout=N`).
+    pub const fn idle_timeout(&self) -> Option<u64> {
+        self.idle_timeout
     }
 
     /// Whether a response, or the rest of one, is awaited.

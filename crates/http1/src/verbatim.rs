@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
 
 use super::Lines;
-use super::head::{Framing, number};
+use super::head::{Framing, idle_timeout, number};
 
 /// Header lines with their ends, without framing and hop-by-hop headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Lines {
                         Kind::Connection if value().eq_ignore_ascii_case(b"close") => {
                             framing.close = true
                         }
-                        Kind::KeepAlive => {}
+                        Kind::KeepAlive => framing.idle_timeout = idle_timeout(value()),
                         Kind::ContentLength if framing.length.is_none() => {
                             framing.length = Some(number(value())?)
                         }

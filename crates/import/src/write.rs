@@ -136,10 +136,7 @@ pub(crate) fn check_upstream(servers: &[(String, u64)]) -> Result<(), String> {
 }
 
 fn said(text: &str) -> Result<(), String> {
-    check(text).map_err(|error| {
-        let said: Vec<String> = error.by_key().into_iter().map(|(_, what)| what).collect();
-        plain(&said.join("; "), 300)
-    })
+    check(text).map_err(|error| plain(&error.words().join("; "), 300))
 }
 
 fn text(draft: &Draft, peer: Peer, sources: &[Source]) -> String {

@@ -21,6 +21,7 @@ pub mod buffer;
 pub mod client;
 mod delegate;
 pub mod listener;
+pub mod pem;
 pub mod server;
 pub mod timers;
 pub mod tls;

@@ -10,8 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection};
@@ -19,6 +18,7 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
+use super::pem::Pem;
 use tollgate_policy::expiry::first_expiry;
 
 /// TLS as configured: PEM files, read when it is loaded.
@@ -61,6 +61,8 @@ impl TlsSettings {
 pub struct TlsError {
     /// The file that causes it.
     pub file: PathBuf,
+    /// Whether the file was read for its private key.
+    pub is_of_key: bool,
     /// The reason.
     pub what: String,
 }
@@ -125,6 +127,7 @@ fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
         let file = file.to_path_buf();
         move |error: &dyn fmt::Display| TlsError {
             file: file.clone(),
+            is_of_key: false,
             what: error.to_string(),
         }
     };
@@ -141,7 +144,12 @@ fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
         Some(file) => {
             let error = at(file);
             let mut roots = RootCertStore::empty();
-            for certificate in read_chain(file)? {
+            let content = read(file, false)?;
+            let pem = Pem {
+                path: file,
+                content: &content,
+            };
+            for certificate in pem.certificates()? {
                 roots.add(certificate).map_err(|e| error(&e))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -161,18 +169,12 @@ fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let error = |what: String| TlsError {
+fn read(file: &Path, is_of_key: bool) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(file).map_err(|error| TlsError {
         file: file.to_path_buf(),
-        what,
-    };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-    let chain = chain.map_err(|e| error(e.to_string()))?;
-    if chain.is_empty() {
-        Err(error("holds no certificate".to_owned()))
-    } else {
-        Ok(chain)
-    }
+        is_of_key,
+        what: error.to_string(),
+    })
 }
 
 /// Certificates by the requested name.
@@ -191,22 +193,21 @@ impl ByName {
     ) -> Result<Self, TlsError> {
         let mut by_name = Self::default();
         for files in certificates {
-            let chain = read_chain(&files.chain)?;
+            let (chain, key) = (read(&files.chain, false)?, read(&files.key, true)?);
+            let chain = Pem {
+                path: &files.chain,
+                content: &chain,
+            };
+            let key = Pem {
+                path: &files.key,
+                content: &key,
+            };
+            let certified = key.certified(chain, provider)?;
             let names = if files.hosts.is_empty() {
-                dns_names(&chain[0])
+                certified.cert.first().map(dns_names).unwrap_or_default()
             } else {
                 files.hosts.clone()
             };
-            let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError {
-                file: files.key.clone(),
-                what: error.to_string(),
-            })?;
-            let certified =
-                CertifiedKey::from_der(chain, key, provider).map_err(|error| TlsError {
-                    file: files.key.clone(),
-                    what: error.to_string(),
-                })?;
-            let certified = Arc::new(certified);
             for name in names {
                 let name = name.trim_end_matches('.').to_ascii_lowercase();
                 // The first certificate for a name keeps it.

@@ -17,7 +17,7 @@ pub struct Callers {
     by_digest: Vec<([u8; 32], Arc<Caller>)>,
 }
 
-/// One known caller.
+/// One known caller. Callers of one tier share its name, so that each of a long list takes little memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Its name, for logs and keys. Several keys may have the same name; they share its buckets.

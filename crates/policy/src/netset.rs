@@ -22,6 +22,20 @@ impl NetSet {
         }
     }
 
+    /// Whether it contains a sixteenth of all IPv4 addresses, or of all IPv6 addresses, or more: no
+    /// networks of one owner do.
+    pub fn is_most(&self) -> bool {
+        let v4 = self.v4.iter().map(|(from, to)| u64::from(to - from) + 1);
+        // A number less for each range: the whole of IPv6 has one address more than a `u128` can say.
+        let v6 = self.v6.iter().map(|(from, to)| to - from);
+        v4.sum::<u64>() >= 1 << 28 || v6.sum::<u128>() >= (1 << 124) - 1
+    }
+
+    /// Whether an address is in both sets.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        overlap(&self.v4, &other.v4) || overlap(&self.v6, &other.v6)
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
@@ -65,6 +79,14 @@ fn low_half(bits: u128) -> u32 {
 fn holds<T: Ord + Copy>(ranges: &[(T, T)], value: T) -> bool {
     let after = ranges.partition_point(|(from, _)| *from <= value);
     after > 0 && ranges[after - 1].1 >= value
+}
+
+fn overlap<T: Ord + Copy>(ranges: &[(T, T)], others: &[(T, T)]) -> bool {
+    let meets = |(from, to): &(T, T)| {
+        let after = others.partition_point(|(_, end)| end < from);
+        others.get(after).is_some_and(|(start, _)| start <= to)
+    };
+    ranges.iter().any(meets)
 }
 
 fn merged<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {

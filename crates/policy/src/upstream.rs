@@ -58,6 +58,8 @@ pub struct UpstreamTimeouts {
     pub response: Micros,
     /// Between two parts of a body, in either direction.
     pub idle: Micros,
+    /// How long an idle connection is kept at most.
+    pub keep_alive: Micros,
     /// From the request's head to the response's end; `None`: no bound of its own.
     pub total: Option<Micros>,
 }

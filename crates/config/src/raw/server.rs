@@ -6,7 +6,7 @@ use crate::declare::{settings, words};
 use crate::files::{Authorities, Chain, PrivateKey};
 use crate::forms::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
 use crate::settings::{AccessLog, Listener, ReloadGuard, Secret};
-use crate::validate::address::{Networks, ProxyNetworks, check_address};
+use crate::validate::address::{ExemptNetworks, ProxyNetworks, check_address};
 use crate::validate::listener::{AdminListener, Listeners};
 use crate::validate::operators::{TokenDigest, check_operator};
 use crate::validate::server::{
@@ -360,7 +360,7 @@ settings! {
         /// has an IPv4 address in it (`::ffff:0:0/96`, `64:ff9b::/96` of NAT64, `::/96`) counts as that.
         ipv6_prefix: u8 [16..=128] = 64 => 56,
         /// Networks whose clients are never limited.
-        exempt: Networks = [] => ["192.0.2.0/24"],
+        exempt: ExemptNetworks = [] => ["192.0.2.0/24"],
     }
     make AddressPolicy {
         trusted_proxies,

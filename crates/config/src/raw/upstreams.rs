@@ -1,5 +1,7 @@
 //! `[upstreams.*]`.
 
+use std::ops::RangeInclusive;
+
 use crate::declare::{settings, table, words};
 use crate::files::{AuthoritiesPem, ChainPem, PrivateKeyPem};
 use crate::forms::TIMEOUT;
@@ -28,7 +30,7 @@ settings! {
         /// Where all servers are left out, all of them get requests.
         eject: Eject => { failures = 5, wait = "10s" },
         /// Timeouts for the upstream.
-        timeouts: UpstreamTimeouts => { connect = "1s", response = "30s", idle = "60s" },
+        timeouts: UpstreamTimeouts => { connect = "1s", response = "30s", keep_alive = "4s" },
         /// Which requests are sent again.
         retries: Retries => { attempts = 2, on = ["connect_failure", "503"] },
         /// The Host header that the upstream receives: `keep` (the client's), `upstream` (the server's), or a name. Default: `keep`, and
@@ -41,7 +43,7 @@ settings! {
         early_hints: bool = false => true,
         /// Connections at the same time, per worker and server.
         connections: usize [1..=MANY] = 1024,
-        /// Idle connections that are kept, per worker and server. One that is not used is closed after `timeouts.idle`. Default: as
+        /// Idle connections that are kept, per worker and server. One that is not used is closed after `timeouts.keep_alive`. Default: as
         /// many as `connections`.
         idle_connections: Option<usize> [0..=MANY] => 256,
         /// Requests that may wait for a connection, per worker; further ones are refused with 503.
@@ -162,8 +164,11 @@ settings! {
         connect: Micros [TIMEOUT] = "1s",
         /// From the end of the request to the head of the response; after that 504.
         response: Micros [TIMEOUT] = "30s",
-        /// Between two pieces of a body, in either direction; also how long an idle connection is kept.
+        /// Between two pieces of a body, in either direction.
         idle: Micros [TIMEOUT] = "60s",
+        /// How long an idle connection is kept at most, in whole seconds, rounded up. Shorter than the server keeps it: a request on a connection that
+        /// the server closes at that moment fails. An HTTP/1 connection is closed a second before the time that the server itself states in `Keep-Alive: timeout=N`.
+        keep_alive: Micros [KEPT] = "60s",
         /// From the decision to forward the request to the end of the response, with the wait for a connection and all attempts; after that 504, or the end of a response that has begun. Default: no bound of its own.
         total: Option<Micros> [TIMEOUT] => "2m",
     }
@@ -208,5 +213,7 @@ words! {
     }
 }
 
+/// How long an idle connection may be kept: pools look once a second.
+const KEPT: RangeInclusive<u64> = 1_000_000..=*TIMEOUT.end();
 /// Far above any intended number, and little enough to count.
 const MANY: u64 = 1_000_000;

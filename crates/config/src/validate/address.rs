@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::reader::Table;
-use crate::source::At;
+use crate::source::{At, Place};
 use crate::text::Text;
 use ipnet::IpNet;
 use tollgate_policy::address::{AddressPolicy, NetSet};
@@ -13,21 +13,42 @@ use tollgate_policy::address::{AddressPolicy, NetSet};
 forms! {
     /// A network, or one address.
     Network -> IpNet = network;
-    /// The network of a proxy.
-    ProxyNetwork -> IpNet = |text, context| {
-        let network = network(text, context)?;
-        if network.prefix_len() == 0 {
+    /// The networks of clients without limits.
+    ExemptNetworks -> NetSet as Vec<At<Network>> = |list, context| {
+        let (set, most) = set(list);
+        if let Some(place) = most {
+            context
+                .warning("clients of the whole internet are exempt", place, "no limit applies to them")
+                .help("name the networks of your own clients, such as \"192.0.2.0/24\"; mode = \"off\" switches a limit off");
+        }
+        Some(set)
+    };
+    /// The networks of proxies.
+    ProxyNetworks -> NetSet as Vec<At<Network>> = |list, context| {
+        let (set, most) = set(list);
+        if let Some(place) = most {
             let label = "so each client chooses the address it is counted by";
             context
-                .warning("every client is a trusted proxy", text.place, label)
+                .warning("clients of the whole internet are trusted proxies", place, label)
                 .help("name the networks of your own proxies, such as \"10.0.0.0/8\"");
         }
-        Some(network)
+        Some(set)
     };
-    /// A set of networks.
-    Networks -> NetSet as Vec<Network> = |list, _| Some(list.iter().copied().collect());
-    /// The networks of proxies.
-    ProxyNetworks -> NetSet as Vec<ProxyNetwork> = |list, _| Some(list.iter().copied().collect());
+}
+
+/// The networks of a list, and the place of those that are far more than anybody's own, if they are.
+fn set(list: &At<Vec<At<IpNet>>>) -> (NetSet, Option<Place>) {
+    let of = |networks: &[At<IpNet>]| -> NetSet {
+        networks.iter().map(|network| network.value).collect()
+    };
+    let whole = of(list);
+    let most = whole.is_most().then(|| {
+        let alone = |network: &&At<IpNet>| of(std::slice::from_ref(*network)).is_most();
+        list.iter()
+            .find(alone)
+            .map_or(list.place, |network| network.place)
+    });
+    (whole, most)
 }
 
 fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
@@ -56,8 +77,17 @@ fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
     None
 }
 
-/// Proxies are trusted by their addresses or by their number.
+/// Proxies are trusted by their addresses or by their number, and are no clients themselves.
 pub(crate) fn check_address(address: &AddressPolicy, table: &Table<'_>, context: &mut Context<'_>) {
+    if let (Some(exempt), Some(proxies)) = (table.place("exempt"), table.place("trusted_proxies"))
+        && address.exempt.overlaps(&address.trusted_proxies)
+    {
+        let label = "a request that comes from there without a forwarding header has no limit";
+        context
+            .warning("a trusted proxy is exempt", exempt, label)
+            .at(proxies, "the proxies")
+            .help("name the clients that need no limit, not the proxies that they come through");
+    }
     let places = (table.place("trusted_hops"), table.place("trusted_proxies"));
     if let (Some(hops), Some(proxies)) = places {
         let title = "proxies are trusted by their addresses or by their number";

@@ -1,5 +1,6 @@
 //! Known callers: a table in the file, or a separate file that is reloaded when it changes.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,8 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::{entries_of, names_of};
 use crate::context::Context;
+use crate::include::cannot_read;
 use crate::lists::{Named, ShortOr};
-use crate::problem::suggestion;
+use crate::problem::{Problem, suggestion};
 use crate::raw::{RawCaller, RawFile};
 use crate::reader::{Node, Read};
 use crate::source::{At, Place};
@@ -25,28 +27,43 @@ pub(crate) fn callers(
     let tiers = names_of(&raw.tiers);
     match &field.value {
         ShortOr::Table(named) => {
-            let own: Vec<&str> = with_own_numbers(raw)
-                .map(|(name, _)| name.as_str())
-                .collect();
-            compile(named, &tiers, &own, context).map(|callers| (callers, None))
+            let own = with_own_numbers(raw).map(|(name, _)| name.as_str());
+            compile(named, &tiers, &own.collect(), context).map(|callers| (callers, None))
         }
         ShortOr::Short(text) => {
-            let text = field.with(text.clone());
-            let content = context.content(&text, "callers are read from here")?;
-            let path = context.path(&text);
-            let callers = read(&path, content, &tiers, context)?;
+            let what = "callers are read from here";
+            let path = context.readable(&field.with(text.clone()), what)?;
+            if context.sealed {
+                return Some((Callers::default(), Some(path)));
+            }
+            let callers = read(&path, Some(field.place), &tiers, context)?;
             Some((callers, Some(path)))
         }
     }
 }
 
 /// Reads a file of callers: a table like `[identities.NAME.callers]`, without a header.
+/// `named`: where the configuration names the file, if it is read too.
 pub(crate) fn read(
     path: &Path,
-    content: String,
+    named: Option<Place>,
     tiers: &[&str],
     context: &mut Context<'_>,
 ) -> Option<Callers> {
+    let refuse = |title: String, context: &mut Context<'_>| {
+        let problem = context.problems.push(Problem::error(title));
+        if let Some(place) = named {
+            problem.at(place, "callers are read from here");
+        }
+    };
+    let longer = "a file of callers has at most 128 MiB";
+    let content = match crate::read_text_up_to(path, FILE_MAX, longer) {
+        Ok(content) => content,
+        Err(error) => {
+            refuse(cannot_read(path, &error), context);
+            return None;
+        }
+    };
     let (table, errors) = DeTable::parse_recoverable(&content);
     let file = context.sources.add(
         path.display().to_string(),
@@ -58,13 +75,25 @@ pub(crate) fn read(
         context.error("this is not TOML", place, error.message());
         return None;
     }
+    let table = table.into_inner();
+    if table.len() > CALLERS_MAX {
+        let title = format!(
+            "`{}` has {} callers, and a file of callers has at most {CALLERS_MAX}",
+            path.display(),
+            table.len()
+        );
+        refuse(title, context);
+        return None;
+    }
     let node = Node {
-        value: &DeValue::Table(table.into_inner()),
+        value: &DeValue::Table(table),
         place: Place::new(file, 0..0),
     };
     let keys = std::mem::take(&mut context.keys);
+    // Nothing refers to a caller by its dotted name, and the names of many would take most of the time.
+    let places = context.places.take();
     let named = Named::<RawCaller>::read(node, context);
-    context.keys = keys;
+    (context.keys, context.places) = (keys, places);
     let named = named?;
     for (_, caller) in &named.entries {
         if let Some(place) = caller.limits.place() {
@@ -74,7 +103,7 @@ pub(crate) fn read(
             );
         }
     }
-    compile(&named, tiers, &[], context)
+    compile(&named, tiers, &HashSet::new(), context)
 }
 
 /// The callers of the file that have limits of their own, by name.
@@ -100,10 +129,13 @@ pub(crate) fn own_numbers(caller: &str) -> String {
 fn compile(
     named: &Named<RawCaller>,
     tiers: &[&str],
-    own: &[&str],
+    own: &HashSet<&str>,
     context: &mut Context<'_>,
 ) -> Option<Callers> {
-    let mut entries: Vec<(Place, [u8; 32], Caller)> = Vec::new();
+    let by_name: HashMap<&str, Arc<str>> =
+        tiers.iter().map(|tier| (*tier, Arc::from(*tier))).collect();
+    let mut entries: Vec<([u8; 32], Caller)> = Vec::with_capacity(named.entries.len());
+    let mut places: HashMap<[u8; 32], Place> = HashMap::with_capacity(named.entries.len());
     let mut whole = named.broken.is_empty();
     for (key, caller) in &named.entries {
         let digest = match parse_digest(&key.value) {
@@ -123,10 +155,9 @@ fn compile(
                 None
             }
         };
-        let tier = caller.tier.get();
-        if let Some(tier) = tier
-            && !tiers.contains(&tier.as_str())
-        {
+        let written = caller.tier.get();
+        let tier = written.and_then(|tier| by_name.get(tier.as_str()));
+        if let (Some(tier), None) = (written, tier) {
             let name = tier.as_str();
             let label = suggestion("tier", name, tiers);
             context.error(format!("unknown tier `{name}`"), tier.place, label).help(format!(
@@ -138,21 +169,24 @@ fn compile(
             whole = false;
             continue;
         };
-        if let Some((first, ..)) = entries.iter().find(|(_, other, _)| *other == digest) {
-            context.twice("one key for two callers", key.place, *first);
+        let first = *places.entry(digest).or_insert(key.place);
+        if first != key.place {
+            context.twice("one key for two callers", key.place, first);
             whole = false;
             continue;
         }
         let name = name.as_str();
         let caller = Caller {
             name: Arc::from(name),
-            tier: tier.map(|tier| Arc::from(tier.as_str())),
+            tier: tier.cloned(),
             numbers: own.contains(&name).then(|| own_numbers(name).into()),
         };
-        entries.push((key.place, digest, caller));
+        entries.push((digest, caller));
     }
-    let callers = entries
-        .into_iter()
-        .map(|(_, digest, caller)| (digest, caller));
-    Callers::new(callers).ok().filter(|_| whole)
+    Callers::new(entries).ok().filter(|_| whole)
 }
+
+/// The most keys in a file of callers, which take some 150 bytes each.
+const CALLERS_MAX: usize = 500_000;
+/// The most bytes of such a file: more than twice what that many lines take.
+const FILE_MAX: u64 = 128 << 20;

@@ -51,11 +51,14 @@ pub(crate) fn each_once<T: Clone>(
     list.into_iter().map(|at| at.value).collect()
 }
 
-/// Whether two listeners would bind the same socket; port 0 is a new port each time.
+/// Whether only one of two listeners can be bound: an unspecified address takes in all of its
+/// family. Port 0 is a new port each time.
 pub(crate) fn same_socket(one: &Listener, other: &Listener) -> bool {
     match (one, other) {
         (Listener::Tcp { address: one, .. }, Listener::Tcp { address: other, .. }) => {
-            one == other && one.port() != 0
+            let overlap = one.ip().is_unspecified() || other.ip().is_unspecified();
+            let same = one.ip() == other.ip() || (overlap && one.is_ipv4() == other.is_ipv4());
+            same && one.port() == other.port() && one.port() != 0
         }
         _ => one == other,
     }

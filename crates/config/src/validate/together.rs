@@ -22,7 +22,8 @@ use crate::raw::{RawFile, RawLimit};
 use crate::settings::{Listener, Server};
 use crate::source::Place;
 use tollgate_limit::{Kind, Micros, Mode};
-use tollgate_policy::identity::{Source, WhenUnknown};
+use tollgate_policy::identity::{Identity, Source, WhenUnknown};
+use tollgate_policy::prices::Price;
 use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, RouteLimit, Target};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Policy, Rule, ScopePart};
@@ -212,28 +213,37 @@ fn returns_to_itself(route: &Route) -> bool {
         && (pattern.methods.is_empty() || pattern.methods.contains(&http::Method::GET))
 }
 
-/// Buckets by values that a client can invent: a new value gets a fresh bucket.
+/// Buckets by values that a client can invent, alone or beside values that it cannot: a new value
+/// gets a fresh bucket.
 fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     let identities = policy.identities.iter().zip(entries_of(&raw.identities));
     for (index, (identity, (name, written))) in identities.enumerate() {
-        let made_up = identity.sources.iter().all(Source::is_unverified);
-        let anyone = identity.callers.is_none() || identity.when_unknown == WhenUnknown::Accept;
-        let may_be_beside = |part: &ScopePart| match part {
-            ScopePart::Identity(at) => *at == index,
-            ScopePart::Address | ScopePart::Descriptor => false,
-            ScopePart::Route | ScopePart::Method | ScopePart::Host => true,
-        };
-        let is_alone = |limit: &RouteLimit| {
-            let scope = &policy.rules[limit.rule].scope;
-            scope.identities().next().is_some() && scope.parts().iter().all(may_be_beside)
-        };
-        // A route that is also limited by address, or in total, bounds the gain from invented keys.
-        let unbounded = policy
-            .routes
+        // Each of several sources is a part of the key.
+        if !can_be_made_up(identity) {
+            continue;
+        }
+        let unverified = identity
+            .sources
             .iter()
-            .any(|route| !route.limits.is_empty() && route.limits.iter().all(is_alone));
-        if made_up && anyone && unbounded {
-            let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
+            .filter(|source| source.is_unverified());
+        let made_up: Vec<&Source> = unverified.collect();
+        let is_fresh = |limit: &RouteLimit| {
+            let parts = policy.rules[limit.rule].scope.parts();
+            // Descriptors come from a program that asks, not from clients.
+            parts.contains(&ScopePart::Identity(index)) && !parts.contains(&ScopePart::Descriptor)
+        };
+        // A limit without made-up parts on the same route bounds the gain from invented keys.
+        let is_evaded = |limit: &RouteLimit| {
+            let mut identities = policy.rules[limit.rule].scope.identities();
+            is_fresh(limit) || identities.any(|other| can_be_made_up(&policy.identities[other]))
+        };
+        let unbounded = policy.routes.iter().any(|route| {
+            route.limits.iter().any(is_fresh)
+                && route.limits.iter().all(is_evaded)
+                && !is_priced(route, &made_up, policy)
+        });
+        if unbounded {
+            let sources: Vec<String> = made_up.iter().map(|source| source.words()).collect();
             let title = format!("a client can make up keys of identity `{}`", name.value);
             let label = format!(
                 "`{}` is not verified: a made-up key is a fresh bucket",
@@ -241,9 +251,31 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             );
             context
                 .warning(title, written.key.place().unwrap_or(name.place), label)
-                .help("list the callers, or verify a token (jwt), or add a limit per \"address\" to the same routes");
+                .help("list the callers, or verify a token (jwt), or add a limit to the same routes that is split by none of these, such as one per \"address\"");
         }
     }
+}
+
+/// Whether a client can invent keys of this identity.
+fn can_be_made_up(identity: &Identity) -> bool {
+    let listed = identity.callers.is_some() && identity.when_unknown != WhenUnknown::Accept;
+    !listed && identity.sources.iter().any(Source::is_unverified)
+}
+
+/// Whether requests of this route that name a model without a price are refused, and nothing but
+/// the model can be made up: the models with prices are all there are.
+fn is_priced(route: &Route, made_up: &[&Source], policy: &Policy) -> bool {
+    let mut prices = route
+        .limits
+        .iter()
+        .filter_map(|limit| policy.rules[limit.rule].prices.as_ref());
+    prices.any(|prices| {
+        let source = prices.source(&route.pattern);
+        let names_one = |price: &Price| !price.name.contains('*');
+        prices.unknown.is_none()
+            && made_up.iter().all(|one| Some(*one) == source)
+            && prices.prices.list().all(names_one)
+    })
 }
 
 /// Listeners on which all clients have one address, or none.

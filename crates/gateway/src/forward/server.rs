@@ -57,7 +57,8 @@ impl ServerState {
         let shared = upstream.proxy_protocol == ProxyProtocol::Off;
         let bounds = Bounds {
             idle: if shared { upstream.idle_connections } else { 0 },
-            idle_age: upstream.timeouts.idle.ceil_secs().max(1),
+            // A connection that is dropped by a sweep may be a second older than the sweeps it survived.
+            idle_age: upstream.timeouts.keep_alive.ceil_secs().saturating_sub(1),
             in_use: upstream.connections,
             pending: upstream.pending,
             queue_timeout: upstream.queue_timeout.into(),

@@ -1,17 +1,20 @@
 //! TLS towards upstreams: which certificates to trust, and which to present.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 use sha2::{Digest, Sha256};
 
 use tollgate_limit::hex;
+use tollgate_net::pem::Pem;
+use tollgate_net::tls::TlsError;
 use tollgate_policy::upstream::{PemFile, TlsFiles, Upstream};
 
 /// Builds the TLS configuration from `files`: the platform's roots unless a file names others or
@@ -21,13 +24,22 @@ use tollgate_policy::upstream::{PemFile, TlsFiles, Upstream};
 /// # Errors
 /// A message that says which file cannot be read or used, and why.
 pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, String> {
+    configured(files, http2).map_err(|error| error.to_string())
+}
+
+fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsError> {
+    let own = |what: &str, error: &dyn std::fmt::Display| TlsError {
+        file: PathBuf::from(what),
+        is_of_key: false,
+        what: error.to_string(),
+    };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        .map_err(|error| own("TLS cannot be set up", &error))?;
     let builder = match &files.ca {
         _ if !files.pinned.is_empty() => {
-            let verifier = Pinned::new(files, provider)?;
+            let verifier = Pinned::new(files, Arc::clone(&provider))?;
             builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(verifier))
@@ -35,14 +47,20 @@ pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>,
         Some(file) => builder.with_root_certificates(roots(file)?),
         None => builder
             .with_platform_verifier()
-            .map_err(|error| format!("the platform's roots: {error}"))?,
+            .map_err(|error| own("the platform's roots", &error))?,
     };
     let mut config = match (&files.certificate, &files.key) {
-        (Some(certificate), Some(key)) => builder
-            .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-            .map_err(|error| format!("{}: {error}", certificate.path.display()))?,
+        (Some(certificate), Some(key)) => {
+            let certified = pem(key).certified(pem(certificate), &provider)?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
+        }
         (None, None) => builder.with_no_client_auth(),
-        _ => return Err("a client certificate needs both `certificate` and `key`".to_owned()),
+        (Some(alone), None) | (None, Some(alone)) => {
+            return Err(of(
+                alone,
+                &"a client certificate and its key are written together",
+            ));
+        }
     };
     config.alpn_protocols = if http2 {
         vec![HTTP2.to_vec(), HTTP1.to_vec()]
@@ -66,15 +84,13 @@ struct Pinned {
 }
 
 impl Pinned {
-    fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<Self, String> {
+    fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
         let authorities = files.ca.as_ref().map(|file| {
             let builder = WebPkiServerVerifier::builder_with_provider(
                 Arc::new(roots(file)?),
                 Arc::clone(&provider),
             );
-            builder
-                .build()
-                .map_err(|error| format!("{}: {error}", file.path.display()))
+            builder.build().map_err(|error| of(file, &error))
         });
         Ok(Self {
             pins: files.pinned.clone(),
@@ -147,42 +163,37 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-fn roots(file: &PemFile) -> Result<RootCertStore, String> {
+fn roots(file: &PemFile) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        roots
-            .add(certificate)
-            .map_err(|error| format!("{}: {error}", file.path.display()))?;
+    for certificate in pem(file).certificates()? {
+        roots.add(certificate).map_err(|error| of(file, &error))?;
     }
     Ok(roots)
 }
 
-fn certificates(file: &PemFile) -> Result<Vec<CertificateDer<'static>>, String> {
-    let list: Vec<_> = CertificateDer::pem_slice_iter(&file.content)
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("{}: {error}", file.path.display()))?;
-    if list.is_empty() {
-        return Err(format!(
-            "{}: there is no certificate in it",
-            file.path.display()
-        ));
+fn pem(file: &PemFile) -> Pem<'_> {
+    Pem {
+        path: &file.path,
+        content: &file.content,
     }
-    Ok(list)
 }
 
-fn private_key(file: &PemFile) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(&file.content)
-        .map_err(|error| format!("{}: {error}", file.path.display()))
+fn of(file: &PemFile, error: &dyn std::fmt::Display) -> TlsError {
+    TlsError {
+        file: file.path.clone(),
+        is_of_key: false,
+        what: error.to_string(),
+    }
 }
 
 /// Checks whether the files for TLS towards `upstream` can be used.
 ///
 /// # Errors
 /// As [`client_config`].
-pub fn check(upstream: &Upstream) -> Result<(), String> {
+pub fn check(upstream: &Upstream) -> Result<(), TlsError> {
     // The file does not configure the platform's roots.
     if upstream.tls.ca.is_none() && upstream.tls.certificate.is_none() {
         return Ok(());
     }
-    client_config(&upstream.tls, upstream.http2).map(|_| ())
+    configured(&upstream.tls, upstream.http2).map(|_| ())
 }

@@ -2,7 +2,7 @@
 //! could read differently.
 
 use http::Version;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING};
 
 use crate::Malformed;
 
@@ -17,6 +17,8 @@ pub struct Framing {
     pub close: bool,
     /// Whether Connection lists `keep-alive`.
     pub keep_alive: bool,
+    /// The seconds in `Keep-Alive: timeout=N`: the sender keeps an idle connection for so long.
+    pub idle_timeout: Option<u64>,
 }
 
 impl Framing {
@@ -44,6 +46,8 @@ impl Framing {
                     framing.close |= token.eq_ignore_ascii_case(b"close");
                     framing.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
                 }
+            } else if *name == KEEP_ALIVE {
+                framing.idle_timeout = idle_timeout(value.as_bytes());
             }
         }
         if codings > 1 || (codings == 1 && !framing.chunked) {
@@ -67,6 +71,18 @@ impl Framing {
     }
 }
 
+/// The seconds in a value of Keep-Alive: `timeout=5, max=100`.
+pub fn idle_timeout(value: &[u8]) -> Option<u64> {
+    let parameters = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let mut named = parameters.filter_map(|one| one.split_at_checked(TIMEOUT.len()));
+    let (_, seconds) = named.find(|(name, _)| name.eq_ignore_ascii_case(TIMEOUT))?;
+    number(seconds)
+}
+
+/// The parameter of Keep-Alive with the time.
+const TIMEOUT: &[u8] = b"timeout=";
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
 /// Parses a number that consists only of digits, if it fits.
 pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
@@ -76,4 +92,26 @@ pub fn number(text: &[u8]) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         sum.checked_mul(10)?.checked_add(digit)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::idle_timeout;
+
+    #[test]
+    fn idle_timeout_is_read_among_other_parameters() {
+        for (value, expected) in [
+            ("timeout=5", Some(5)),
+            ("max=100, Timeout=72", Some(72)),
+            (" timeout=5 ,max", Some(5)),
+            ("timeout", None),
+            ("timeout=", None),
+            ("timeout=-1", None),
+            ("timeout=5s", None),
+            ("xtimeout=5", None),
+            ("", None),
+        ] {
+            assert_eq!(idle_timeout(value.as_bytes()), expected, "{value:?}");
+        }
+    }
 }

@@ -34,6 +34,12 @@ where
                 && self.refused.is_none())
     }
 
+    /// For how many seconds the server keeps the connection while it is idle, if its last response
+    /// said so.
+    pub const fn idle_timeout(&self) -> Option<u64> {
+        self.responses.idle_timeout()
+    }
+
     /// Records that the next request is not its first.
     pub fn reuse(&mut self) {
         self.reused = true;

@@ -222,7 +222,7 @@ impl Shared {
         let help = "When the configuration in force was loaded, seconds since the Unix epoch";
         let last = Family::single(help, Value::Gauge(seconds(get(&self.last_reload_micros))));
         let successful = !self.last_reload_failed.load(Ordering::Relaxed);
-        let help = "Whether the last attempt to load a configuration succeeded";
+        let help = "Whether the configuration and every file of callers, as they are, were taken when they were last read";
         let successful = Family::single(help, Value::Whole(successful.into()));
         let help = "Requests that failed with a panic; their response is 500";
         let panics = counter(help, &self.panics);

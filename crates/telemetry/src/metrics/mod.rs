@@ -93,15 +93,16 @@ impl Metrics {
         Worker::new(cells, self.clone())
     }
 
-    /// Records that a reload took effect at `at_micros` since the Unix epoch.
-    pub fn reload_done(&self, at_micros: u64) {
+    /// Records that a reload took effect at `at_micros` since the Unix epoch; `all`: no other file
+    /// is refused.
+    pub fn reload_done(&self, at_micros: u64, all: bool) {
         self.shared.reloads_done.fetch_add(1, Ordering::Relaxed);
         self.shared
             .last_reload_micros
             .store(at_micros, Ordering::Relaxed);
         self.shared
             .last_reload_failed
-            .store(false, Ordering::Relaxed);
+            .store(!all, Ordering::Relaxed);
     }
 
     /// Records that a reload was refused.

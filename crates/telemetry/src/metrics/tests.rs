@@ -109,7 +109,13 @@ fn metrics_last_reload_is_successful_until_one_is_refused() {
     assert_eq!(shown().as_deref(), Some("1"), "a start is a success");
     metrics.reload_failed();
     assert_eq!(shown().as_deref(), Some("0"));
-    metrics.reload_done(5);
+    metrics.reload_done(5, false);
+    assert_eq!(
+        shown().as_deref(),
+        Some("0"),
+        "another file is still refused"
+    );
+    metrics.reload_done(5, true);
     assert_eq!(shown().as_deref(), Some("1"));
 }
 

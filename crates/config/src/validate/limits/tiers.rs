@@ -1,12 +1,13 @@
 //! `[tiers.*]`, and callers with limits of their own: other numbers for a limit.
 
+use std::collections::HashMap;
+
 use crate::context::Context;
 use crate::lists::ShortOr;
 use crate::rate::Rate;
 use crate::raw::{RawFile, RawTier};
 use crate::reader::Field;
-use crate::source::At;
-use crate::text::Text;
+use crate::source::{At, Place};
 use crate::validate::{callers, check_name, entries_of, entry_of, names_of};
 
 /// A tier's name, and its numbers for one limit.
@@ -27,16 +28,14 @@ pub(super) fn check(raw: &RawFile, context: &mut Context<'_>) {
             context.unknown("limit", &limit.value, limit.place, &names);
         }
     }
-    let mut seen: Vec<&At<Text>> = Vec::new();
+    let mut seen: HashMap<&str, Place> = HashMap::new();
     for (name, _) in callers::with_own_numbers(raw) {
-        match seen.iter().find(|other| other.as_str() == name.as_str()) {
-            Some(first) => {
-                let title = format!("caller `{}` has limits of its own twice", name.as_str());
-                context
-                    .twice(title, name.place, first.place)
-                    .help("its keys share its buckets: write its limits beside one of them");
-            }
-            None => seen.push(name),
+        let first = *seen.entry(name.as_str()).or_insert(name.place);
+        if first != name.place {
+            let title = format!("caller `{}` has limits of its own twice", name.as_str());
+            context
+                .twice(title, name.place, first)
+                .help("its keys share its buckets: write its limits beside one of them");
         }
     }
 }

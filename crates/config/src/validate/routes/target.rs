@@ -2,9 +2,9 @@
 
 use super::Compiler;
 use super::edits::template;
-use crate::Reader;
 use crate::context::Context;
 use crate::lists::ShortOr;
+use crate::loader::Reader;
 use crate::raw::{RawRedirect, RawRespond, RawRoute};
 use crate::source::{At, Place};
 use crate::text::Text;

@@ -1,4 +1,4 @@
-use crate::{Config, load_at, parse};
+use crate::{Config, Loader, parse};
 use tollgate_limit::Timestamp;
 
 /// The file has one listener, and `--listen` another: the warnings are about the one in force.
@@ -14,7 +14,10 @@ fn listener_in_place_of_the_files_is_the_one_that_is_warned_of() {
         let now = Timestamp::from_micros(1_700_000_000_000_000);
         let given = parse(&text(option), "option", &|_| None, now).expect("legal");
         let listen = given.server.listen.first();
-        load_at(&path, listen, &|_| None, now).expect("legal")
+        Loader::new(&|_| None, now)
+            .listen(listen)
+            .file(&path)
+            .expect("legal")
     };
     let open = loaded("127.0.0.1:8080", "0.0.0.0:8081");
     assert_eq!(open.warnings, Vec::<String>::new());

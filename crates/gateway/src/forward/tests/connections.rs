@@ -46,6 +46,35 @@ fn a_connection_closed_while_idle_is_not_used_for_a_post() {
 }
 
 #[test]
+fn connection_is_closed_before_its_server_would_or_the_file_says() {
+    let stated = |timeout: &str| {
+        format!(
+            "HTTP/1.1 200 OK\r\nKeep-Alive: timeout={timeout}, max=100\r\nContent-Length: 2\r\n\r\nok"
+        )
+    };
+    for (response, kept) in [
+        (stated("2"), Micros::from_secs(3600)),
+        (stated("1"), Micros::from_secs(3600)),
+        (stated("3600"), Micros::from_secs(1)),
+        (OK.to_owned(), Micros::from_secs(1)),
+    ] {
+        let origin = Origin::start(move |conn| {
+            while !conn.request()?.is_empty() {
+                conn.send(&response)?;
+            }
+            Ok(())
+        });
+        let mut upstream = upstream(origin.address);
+        upstream.timeouts.keep_alive = kept;
+        // The pause of a body is another time.
+        upstream.timeouts.idle = Micros::from_secs(3600);
+        let gateway = gateway(upstream);
+        assert_eq!(gateway.ask(GET).status, 200);
+        origin.wait_closed();
+    }
+}
+
+#[test]
 fn bytes_after_a_response_are_never_the_next_response() {
     let origin = Origin::start(|conn| {
         conn.request()?;

@@ -138,6 +138,7 @@ pub(in crate::forward) fn upstream(address: SocketAddr) -> Upstream {
             connect: Micros::from_secs(5),
             response: Micros::from_secs(5),
             idle: Micros::from_secs(5),
+            keep_alive: Micros::from_secs(5),
             total: None,
         },
         idle_connections: 8,

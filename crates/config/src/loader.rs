@@ -1,0 +1,103 @@
+//! Reads a configuration: for which program, by which environment, and with what it is checked besides.
+
+use std::path::{Path, PathBuf};
+
+use super::compile::compile;
+use super::env::{Env, Unset};
+use super::settings::Listener;
+use super::{Config, ConfigError, folder, read_text};
+use tollgate_limit::Timestamp;
+
+/// How a configuration is read.
+#[derive(Clone, Copy)]
+pub struct Loader<'l> {
+    pub(crate) env: Env<'l>,
+    pub(crate) now: Timestamp,
+    pub(crate) unset: Unset,
+    pub(crate) reader: Reader,
+    pub(crate) listen: Option<&'l Listener>,
+    pub(crate) opens: Option<&'l dyn Fn(&Config) -> Vec<Unopened>>,
+}
+
+/// The program that reads a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A gateway, which forwards requests.
+    Gateway,
+    /// A service, which limits its own requests.
+    Service,
+}
+
+/// Something that a valid configuration names and a gateway cannot open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unopened {
+    /// The dotted name of the key: `server.certificates[0].key`.
+    pub key: String,
+    /// What is wrong, and with which file.
+    pub what: String,
+}
+
+impl<'l> Loader<'l> {
+    /// For a gateway. `now` determines the years for which calendar windows are computed, and which
+    /// certificates are warned of.
+    pub fn new(env: Env<'l>, now: Timestamp) -> Self {
+        Self {
+            env,
+            now,
+            unset: Unset::Refused,
+            reader: Reader::Gateway,
+            listen: None,
+            opens: None,
+        }
+    }
+
+    /// With unset variables treated like this.
+    pub fn unset(self, unset: Unset) -> Self {
+        Self { unset, ..self }
+    }
+
+    /// For a service that limits its own requests: its routes need no upstream, and
+    /// [`Config::warnings`] says which settings have no effect there.
+    pub fn for_service(self) -> Self {
+        let reader = Reader::Service;
+        Self { reader, ..self }
+    }
+
+    /// With this listener in place of the file's, if there is one.
+    pub fn listen(self, listen: Option<&'l Listener>) -> Self {
+        Self { listen, ..self }
+    }
+
+    /// With a function that opens what a configuration without other mistakes names: what it cannot
+    /// open is an error at its place in the file.
+    pub fn opening(self, opens: &'l dyn Fn(&Config) -> Vec<Unopened>) -> Self {
+        let opens = Some(opens);
+        Self { opens, ..self }
+    }
+
+    /// Reads a file and everything it includes.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn file(&self, path: &Path) -> Result<Config, ConfigError> {
+        let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        self.compiled(&path.display().to_string(), text, vec![path.to_path_buf()])
+    }
+
+    /// Reads a text. Messages call it `name`, and relative paths start in the directory of `name`.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn text(&self, text: &str, name: &str) -> Result<Config, ConfigError> {
+        self.compiled(name, text.to_owned(), Vec::new())
+    }
+
+    fn compiled(
+        &self,
+        name: &str,
+        text: String,
+        files: Vec<PathBuf>,
+    ) -> Result<Config, ConfigError> {
+        compile(name, text, &folder(Path::new(name)), files, self)
+    }
+}
