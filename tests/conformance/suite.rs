@@ -85,7 +85,7 @@ impl<S: Subject> Twins<S> {
     }
 
     fn pass(&mut self, span: Micros) {
-        // No process runs for more than a decade; the packed local table counts seventeen years.
+        // No process runs for more than a decade.
         let decade = Timestamp::from_micros(START + 315_000_000_000_000);
         self.now = self.now.after(span).min(decade);
         self.subject.set_time(self.now);

@@ -1,6 +1,6 @@
 //! A flood of random keys into a small table, with callers who behave among it.
 //!
-//! One million slots (16 MiB). The clock is simulated: a flood key a microsecond. After every tenth one of ten
+//! One million places (34 MiB). The clock is simulated: a flood key a microsecond. After every tenth one of ten
 //! thousand known callers asks. An exact bucket per known caller, fed with what the table granted, says
 //! whether a grant was one too many and whether a refusal was wrong.
 
@@ -23,7 +23,7 @@ pub struct Flooded {
 
 /// Floods the table under several limits; the worst of each figure.
 pub fn run(keys: u64) -> Flooded {
-    println!("\n## {keys} random keys into a table of 16 MiB, 10,000 callers among them\n");
+    println!("\n## {keys} random keys into a table of 34 MiB, 10,000 callers among them\n");
     println!(
         "| limit | wrong refusals | grants too many | active buckets forgotten | memory grown | ns per decision |"
     );
@@ -43,7 +43,7 @@ pub fn run(keys: u64) -> Flooded {
 
 fn one(name: &str, keys: u64, interval: u64, tick: u64) -> Flooded {
     let burst = 10;
-    let limit = limit(0, 1, Micros(interval), burst, 16 << 20);
+    let limit = limit(0, 1, Micros(interval), burst, 34 << 20);
     let store = LocalStore::new(std::slice::from_ref(&limit), Clock::manual(NOW), ColdStart::Full);
     let mut random = fastrand::Rng::with_seed(7);
     // The exact arrival time of what each known caller was granted.

@@ -23,7 +23,6 @@ pub mod rescale;
 pub mod key;
 pub mod lease;
 mod other_numbers;
-pub mod packed;
 mod penalty;
 pub mod hex;
 pub mod printable;
@@ -47,7 +46,6 @@ pub use conditions::{Conditions, Following, RateConditions};
 pub use draw::draw_all;
 pub use key::KeyBytes;
 pub use limit_spec::{Align, Kind, Terms};
-pub use packed::Packed;
 pub use penalty::Penalty;
 pub use quota::{Quota, QuotaError, Rate, UNITS_MAX};
 pub use rescale::Kept;
@@ -84,10 +82,10 @@ pub struct Limit {
     /// Bytes the limit's local table may use.
     pub memory: usize,
     /// Whether grants can be corrected later (settle, refund, `count = "failures"`, a held client
-    /// that disconnects). The tables of such limits keep a floor.
+    /// that disconnects).
     pub refundable: bool,
-    /// Whether operators may fill buckets. The tables of such limits keep a floor, and gateways look
-    /// again soon at shared buckets that they found exhausted.
+    /// Whether operators may fill buckets. Gateways look again soon at shared buckets that they found
+    /// exhausted.
     pub resettable: bool,
     /// Blocks a key that is refused too often; live limits only.
     pub penalty: Option<Penalty>,

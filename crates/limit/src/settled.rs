@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::RATES;
-    use crate::{Align, Calendar, Change, Kind, Micros, Packed, Terms, Timestamp, fixtures};
+    use crate::{Align, Calendar, Change, Kind, Micros, Terms, Timestamp, fixtures};
 
     const SECOND: u64 = 1_000_000;
     const START: u64 = 1_760_000_000_000_000;
@@ -197,29 +197,6 @@ mod tests {
                 "{kind:?}: {wait}"
             );
         }
-    }
-
-    #[test]
-    fn a_word_goes_as_deep_as_a_level() {
-        let limit = Algorithm::new(&terms(Kind::TokenBucket, 100))
-            .and_then(|limit| limit.settling(5_000, false));
-        let Algorithm::TokenBucket(bucket) = limit.expect("representable") else {
-            unreachable!("a token bucket")
-        };
-        let now = Timestamp::from_micros(START);
-        let packed = Packed::new(&bucket, now).expect("it fits");
-        let word = packed.settle(0, Change::Charge { more: 4_000 }, packed.ticks(now));
-        let level = bucket.settle(None, Change::Charge { more: 4_000 }, now);
-        assert_eq!(
-            packed
-                .unpack(word, now, Micros::ZERO)
-                .map(|(level, _)| level),
-            level
-        );
-        assert_eq!(
-            level.map(|level| level.level),
-            Some(bucket.full() - 4_000 * 10_000)
-        );
     }
 
     #[test]

@@ -3,8 +3,7 @@
 //!
 //! The level is counted in unit-microseconds: with the rate reduced to `n` units per `p`
 //! microseconds, a microsecond adds `n` and a unit costs `p`. The level is never rounded; only the
-//! length of a wait is divided, and rounded up. (GCRA is the same bucket expressed as a time:
-//! [`super::packed`] stores it in that form.)
+//! length of a wait is divided, and rounded up. (GCRA is the same bucket expressed as a time.)
 
 mod exact;
 mod following;

@@ -8,7 +8,6 @@
 )]
 
 pub mod clock;
-mod atomic;
 pub mod audit;
 pub mod backend;
 mod batch;

@@ -40,6 +40,13 @@ impl Kept {
                 let before = full_at.before(Micros(1));
                 self.algorithm.renumber(state, limit, before)
             }
+            // Before that moment it was not full.
+            (Algorithm::TokenBucket(_), Algorithm::TokenBucket(new), _) => {
+                Some(State::Level(Level {
+                    level: new.full() - 1,
+                    at: full_at.before(Micros(1)),
+                }))
+            }
             _ => limit.full_state(full_at),
         };
         Some((state?, 0))

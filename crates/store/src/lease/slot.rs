@@ -6,29 +6,56 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::atomic::Word;
 use tollgate_limit::Timestamp;
 
-/// An atomic word as a slot needs it.
-pub(super) trait Cell: Word {
+/// An atomic word. The tests' memory model implements it too.
+pub(super) trait Word {
+    /// A word with this value.
+    fn new(value: u64) -> Self;
+    /// The value.
+    fn load(&self, order: Ordering) -> u64;
+    /// Replaces the value.
+    fn store(&self, value: u64, order: Ordering);
+    /// Replaces the value and returns the old one.
+    fn swap(&self, value: u64, order: Ordering) -> u64;
     /// Replaces `old` by `new` with acquire and release ordering; it may fail spuriously. Returns
     /// the current value on failure.
     fn exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
 }
 
-impl Cell for AtomicU64 {
-    #[inline(always)]
-    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
-        self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
-    }
+macro_rules! word {
+    ($word:ty) => {
+        impl Word for $word {
+            fn new(value: u64) -> Self {
+                Self::new(value)
+            }
+
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> u64 {
+                self.load(order)
+            }
+
+            #[inline(always)]
+            fn store(&self, value: u64, order: Ordering) {
+                self.store(value, order);
+            }
+
+            #[inline(always)]
+            fn swap(&self, value: u64, order: Ordering) -> u64 {
+                self.swap(value, order)
+            }
+
+            #[inline(always)]
+            fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+                self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+            }
+        }
+    };
 }
 
+word!(AtomicU64);
 #[cfg(test)]
-impl Cell for loom::sync::atomic::AtomicU64 {
-    fn exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
-        self.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
-    }
-}
+word!(loom::sync::atomic::AtomicU64);
 
 const LEFT_BITS: u32 = 40;
 /// The most units of one lease.
@@ -56,7 +83,7 @@ impl Default for Slot {
     }
 }
 
-impl<W: Cell> Slot<W> {
+impl<W: Word> Slot<W> {
     pub(super) fn new() -> Self {
         Self {
             word: W::new(0),

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use tollgate_limit::{Algorithm, Kept, Limit, Role, Timestamp};
 
-use super::packed::LATE;
+use super::table::LATE;
 
 /// The buckets beside the tables, shared by all generations of a store.
 #[derive(Debug, Default)]
@@ -73,7 +73,6 @@ impl Aside {
 
 impl Beside {
     /// Whether there are none.
-    #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }

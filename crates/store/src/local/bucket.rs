@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_limit::bucket::State;
 use tollgate_limit::{Algorithm, Kept, Timestamp};
 
-use super::packed::LATE;
+use super::table::LATE;
 
 /// The state of a bucket, and what it remembers of other numbers ([`Kept::beyond`]).
 #[derive(Clone, Debug, PartialEq)]

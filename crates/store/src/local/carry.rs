@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use tollgate_limit::{Limit, Mode, Role};
 
-use super::{LocalStore, Remembered, Table, family, keep_floors};
+use super::{LocalStore, Remembered, Table, family};
 
 /// The effect of a reload on the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,9 +56,8 @@ impl LocalStore {
         let _one_at_a_time = MOVING.lock();
         let now = self.clock.now();
         let tables = family::tables(limits, |variants| {
-            let floors = keep_floors(variants, limits);
             let Some(table) = self.predecessor(variants, limits) else {
-                return Arc::new(Table::new(variants, floors, self.epoch));
+                return Arc::new(Table::new(variants));
             };
             let before = self
                 .limits
@@ -73,13 +72,10 @@ impl LocalStore {
                     .all(|(numbers, limit)| {
                         numbers.tier == limit.tier && numbers.algorithm == limit.algorithm
                     });
-            let fits = same
-                && memory == variants.first().map(|limit| limit.memory)
-                && table.keeps_floors() >= floors;
-            if fits {
+            if same && memory == variants.first().map(|limit| limit.memory) {
                 Arc::clone(table)
             } else {
-                table.succeeded_by(variants, floors, self.epoch, now)
+                table.succeeded_by(variants, now)
             }
         });
         let report = |limit: &Arc<Limit>| {
@@ -107,7 +103,6 @@ impl LocalStore {
             tables,
             seed: self.seed.clone(),
             clock: self.clock.clone(),
-            epoch: self.epoch,
             born: now,
             beside: Arc::clone(&self.beside),
         };

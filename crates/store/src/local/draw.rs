@@ -1,20 +1,14 @@
-//! A draw from the buckets of the tables: the shortest path that the claims allow.
+//! Draws from the buckets of the tables.
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Draw, Standing, Timestamp, Verdict};
+use tollgate_limit::{Change, Claim, Draw, Standing, Timestamp, Verdict};
 
 use super::LocalStore;
 use super::locks::{Bound, lock_all};
-use super::packed::{PackedTable, View};
-use super::table::Slot;
 
 impl LocalStore {
     /// Draws every claim or none, at `now`.
-    // Each path is a separate function, so that the shortest can be inlined: a locked instruction
-    // waits for everything a call writes to memory (claims, saved registers, a result to be
-    // copied).
-    #[inline(always)]
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         if !self.beside.is_empty() {
             return self.draw_beside(claims, now);
@@ -22,102 +16,58 @@ impl LocalStore {
         self.draw_tables(claims, now)
     }
 
-    #[inline(always)]
     pub(super) fn draw_tables(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         match claims {
-            [claim] => self.draw_alone(claim, now),
-            [] => self.draw_any(claims, now),
-            [first, ..] => self.draw_several(self.seed.tag(first.key), claims, now),
+            [claim] => self.draw_one(claim, now),
+            several => draw_locked(&mut self.bind(several), several, now),
         }
     }
 
-    #[inline(always)]
-    fn draw_alone(&self, claim: &Claim<'_>, now: Timestamp) -> Draw {
-        let tag = self.seed.tag(claim.key);
-        match self.tables[claim.limit.index].draw_known(tag, claim.cost, now) {
-            Some(standing) => alone(claim.enforced, standing),
-            None => self.draw_one(claim, now),
-        }
-    }
-
-    #[inline(never)]
+    /// Draws from a single bucket, without the lists that several need.
     fn draw_one(&self, claim: &Claim<'_>, now: Timestamp) -> Draw {
-        match self.tables[claim.limit.index].draw(self.seed.tag(claim.key), claim, now) {
-            Some(standing) => alone(claim.enforced, standing),
-            None => self.draw_any(std::slice::from_ref(claim), now),
+        let tag = self.seed.tag(claim.key);
+        let mut table = &self.tables[claim.limit.index];
+        let standing = loop {
+            match table.draw(tag, claim, now) {
+                Some(standing) => break standing,
+                None => table = table.successor(),
+            }
+        };
+        Draw {
+            granted: !claim.enforced || standing.verdict.is_allow(),
+            standings: SmallVec::from_iter([standing]),
         }
-    }
-
-    /// Draws from several buckets; `tag` is that of the first one's key.
-    #[inline(never)]
-    fn draw_several(&self, tag: u64, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
-            self.draw_together(tag, three, now)
-        } else if let Ok(two) = <&[Claim<'_>; 2]>::try_from(claims) {
-            self.draw_together(tag, two, now)
-        } else if let Ok(four) = <&[Claim<'_>; 4]>::try_from(claims) {
-            self.draw_together(tag, four, now)
-        } else {
-            self.draw_any(claims, now)
-        }
-    }
-
-    /// Draws from buckets without known state.
-    #[inline(never)]
-    pub(super) fn draw_any(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if let Some(refusal) = self.refused(claims, now) {
-            return refusal;
-        }
-        let mut bound = self.bind(claims);
-        draw_locked(&mut bound, claims, now)
-    }
-
-    /// The refusal, if the result is a refusal and can be determined without a lock: for packed
-    /// buckets.
-    pub(super) fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
-        let mut views: SmallVec<[(&PackedTable, View); 4]> = SmallVec::with_capacity(claims.len());
-        let mut granted = true;
-        for claim in claims {
-            let table = self.plain(claim)?;
-            let view = table.view(self.seed.tag(claim.key), claim.cost, now)?;
-            granted &= !claim.enforced || view.verdict.is_allow();
-            views.push((table, view));
-        }
-        let refuse = |(table, view): &(&PackedTable, View)| table.refuse(view);
-        (!granted).then(|| Draw {
-            granted,
-            standings: views.iter().map(refuse).collect(),
-        })
     }
 }
 
 pub(super) fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
-    let mut slots = lock_all(bound, now);
+    let mut locked = lock_all(bound);
     let mut granted = true;
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::with_capacity(claims.len());
-    for (claim, slot) in claims.iter().zip(&mut slots) {
-        let verdict = slot.judge(claim.cost, now);
+    for (place, claim) in claims.iter().enumerate() {
+        let (slot, shard) = locked.at(place);
+        let verdict = slot.judge(shard, claim.cost, now);
         granted &= !claim.enforced || verdict.is_allow();
         verdicts.push(verdict);
     }
-    let answer = |(slot, verdict): (&mut Slot<'_>, Verdict)| {
+    let answer = |(place, verdict)| {
+        let (slot, shard) = locked.at(place);
         if granted {
-            slot.commit(now);
+            slot.commit(shard, now);
         }
-        Standing::new(verdict, slot.report(now))
+        Standing::new(verdict, slot.report(shard, now))
     };
     Draw {
         granted,
-        standings: slots.iter_mut().zip(verdicts).map(answer).collect(),
+        standings: verdicts.into_iter().enumerate().map(answer).collect(),
     }
 }
 
-/// The result of a single claim, written directly to its destination: a copy would read it before
-/// the writes have completed.
-#[inline(always)]
-fn alone(enforced: bool, standing: Standing) -> Draw {
-    let granted = !enforced || standing.verdict.is_allow();
-    let mut standings = SmallVec::new();
-    standings.push(standing);
-    Draw { granted, standings }
+/// Corrects an earlier grant of each bucket.
+pub(super) fn settle_locked(bound: &mut [Bound<'_>], change: Change, now: Timestamp) {
+    let mut locked = lock_all(bound);
+    for place in 0..bound.len() {
+        let (slot, shard) = locked.at(place);
+        slot.settle(shard, change, now);
+    }
 }

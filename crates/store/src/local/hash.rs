@@ -49,10 +49,12 @@ impl Seed {
     #[inline(always)]
     pub(crate) fn tag(&self, key: &[u8]) -> u64 {
         let halves = key.first_chunk::<HALF>().zip(key.last_chunk::<HALF>());
-        match halves.filter(|_| key.len() <= 2 * HALF) {
+        let tag = match halves.filter(|_| key.len() <= 2 * HALF) {
             Some((first, last)) => self.tag_of_two(key.len(), first, last),
             None => self.tag_of_any(key),
-        }
+        };
+        // 0 is the tag of a place that was never used.
+        tag.max(1)
     }
 
     /// The usual case, a key of 16 to 32 bytes, without the call that foldhash makes. Both halves

@@ -8,7 +8,7 @@ use tollgate_limit::bucket::State;
 use tollgate_limit::{Change, Limit};
 
 use super::bucket::Whose;
-use super::locks::{Bound, lock_all};
+use super::draw::settle_locked;
 use super::{LocalStore, family};
 
 /// The places that are held in one bucket.
@@ -31,7 +31,6 @@ impl LocalStore {
 
     /// All places that are held in concurrency limits.
     pub fn held_places(&self) -> Vec<HeldPlaces> {
-        let now = self.clock.now();
         let held = RefCell::new(Vec::new());
         for (index, (limit, table)) in self.limits.iter().zip(&self.tables).enumerate() {
             // Tiers share the table of their limit.
@@ -41,7 +40,7 @@ impl LocalStore {
             if !limit.algorithm.holds_places() || !is_elder {
                 continue;
             }
-            table.latest().visit(now, &|moving| {
+            table.latest().visit(|moving| {
                 if let (Whose::Bucket { tag }, State::Held(state)) =
                     (moving.whose, &moving.bucket.state)
                 {
@@ -59,14 +58,7 @@ impl LocalStore {
     /// Frees places of `limit` that are held under a key with this tag.
     pub fn release(&self, limit: &Arc<Limit>, tag: u64, units: u64) {
         let now = self.clock.now();
-        let mut bound = [Bound {
-            table: &self.tables[limit.index],
-            tag,
-            tier: limit.tier.as_deref(),
-            conditions: None,
-        }];
-        for slot in &mut lock_all(&mut bound, now) {
-            slot.settle(Change::Release { units }, now);
-        }
+        let mut bound = [self.bound_by_tag(limit, tag, None)];
+        settle_locked(&mut bound, Change::Release { units }, now);
     }
 }

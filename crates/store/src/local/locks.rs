@@ -1,19 +1,37 @@
-//! Several buckets locked at once: in one order for all threads, and where each has moved to.
+//! Several buckets locked at once: their shards in one order for all threads, and where each bucket
+//! has moved to.
 
+use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Conditions, Limit, Timestamp};
+use tollgate_limit::{Claim, Conditions, Limit};
 
 use super::LocalStore;
-use super::table::{Slot, Table};
+use super::table::{Shard, Slot, Table};
 
 /// A claim's position: its table, or the successor of that table, and its tag there.
 #[derive(Clone, Copy)]
 pub(super) struct Bound<'s> {
-    pub(super) table: &'s Table,
-    pub(super) tag: u64,
-    pub(super) tier: Option<&'s str>,
-    pub(super) conditions: Option<&'s Conditions>,
+    table: &'s Table,
+    tag: u64,
+    tier: Option<&'s str>,
+    conditions: Option<&'s Conditions>,
+}
+
+/// Buckets whose shards are locked.
+pub(super) struct Locked<'s> {
+    /// Each shard once: claims on different keys of one limit may share a shard.
+    shards: SmallVec<[MutexGuard<'s, Shard>; 4]>,
+    /// In the order of the claims, each with the position of its shard.
+    slots: SmallVec<[(Slot<'s>, usize); 4]>,
+}
+
+impl<'s> Locked<'s> {
+    /// The bucket of the claim at `place`, and its shard.
+    pub(super) fn at(&mut self, place: usize) -> (&mut Slot<'s>, &mut Shard) {
+        let (slot, shard) = &mut self.slots[place];
+        (slot, &mut self.shards[*shard])
+    }
 }
 
 impl LocalStore {
@@ -28,58 +46,59 @@ impl LocalStore {
         key: &[u8],
         conditions: Option<&'a Conditions>,
     ) -> Bound<'a> {
+        self.bound_by_tag(limit, self.seed.tag(key), conditions)
+    }
+
+    pub(super) fn bound_by_tag<'a>(
+        &'a self,
+        limit: &'a Limit,
+        tag: u64,
+        conditions: Option<&'a Conditions>,
+    ) -> Bound<'a> {
         Bound {
             table: &self.tables[limit.index],
-            tag: self.seed.tag(key),
+            tag,
             tier: limit.tier.as_deref(),
             conditions,
         }
     }
 }
 
-/// Locks every bucket in the order of the tables and follows those that have moved; returns the
-/// slots in the claims' order.
-pub(super) fn lock_all<'s>(bound: &mut [Bound<'s>], now: Timestamp) -> SmallVec<[Slot<'s>; 4]> {
+/// Locks the shard of every bucket, and follows those that have moved.
+pub(super) fn lock_all<'s>(bound: &mut [Bound<'s>]) -> Locked<'s> {
     loop {
-        match try_lock_all(bound, now) {
-            Ok(slots) => return slots,
+        match try_lock_all(bound) {
+            Ok(locked) => return locked,
             // The successor has another position in the lock order: all locks were released, so
             // start again.
-            Err((place, successor)) => bound[place].table = successor,
+            Err(place) => bound[place].table = bound[place].table.successor(),
         }
     }
 }
 
-fn try_lock_all<'s>(
-    bound: &[Bound<'s>],
-    now: Timestamp,
-) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
-    let lock = |place: usize| {
-        let Bound {
-            table,
-            tag,
-            tier,
-            conditions,
-        } = bound[place];
-        let moved = || {
-            (
-                place,
-                &**table
-                    .successor()
-                    .expect("a table names its successor before a bucket moves"),
-            )
-        };
-        table.lock(tag, tier, conditions, now).ok_or_else(moved)
+/// Fails with the place of a bucket that has moved.
+fn try_lock_all<'s>(bound: &[Bound<'s>]) -> Result<Locked<'s>, usize> {
+    let position = |(place, bound): (usize, &Bound<'s>)| {
+        (bound.table.order, bound.table.index(bound.tag), place)
     };
-    if bound.is_sorted_by_key(|bound| bound.table.order) {
-        return (0..bound.len()).map(lock).collect();
+    let mut order: SmallVec<[_; 4]> = bound.iter().enumerate().map(position).collect();
+    // Every thread locks in this order, so that draws cannot deadlock.
+    order.sort_unstable();
+    let mut shards = SmallVec::<[_; 4]>::new();
+    let mut shard_of: SmallVec<[usize; 4]> = SmallVec::from_elem(0, bound.len());
+    let mut last = None;
+    for (table, index, place) in order {
+        if last != Some((table, index)) {
+            shards.push(bound[place].table.lock(index).ok_or(place)?);
+            last = Some((table, index));
+        }
+        shard_of[place] = shards.len() - 1;
     }
-    let mut order: SmallVec<[usize; 8]> = (0..bound.len()).collect();
-    order.sort_unstable_by_key(|place| bound[*place].table.order);
-    let mut slots: SmallVec<[(usize, Slot<'s>); 4]> = SmallVec::with_capacity(bound.len());
-    for place in order {
-        slots.push((place, lock(place)?));
-    }
-    slots.sort_unstable_by_key(|(place, _)| *place);
-    Ok(slots.into_iter().map(|(_, slot)| slot).collect())
+    let slot = |(bound, shard): (&Bound<'s>, usize)| {
+        let by = bound.table.place_of(bound.tier);
+        let slot = Slot::new(bound.table, &shards[shard], bound.tag, by, bound.conditions);
+        (slot, shard)
+    };
+    let slots = bound.iter().zip(shard_of).map(slot).collect();
+    Ok(Locked { shards, slots })
 }

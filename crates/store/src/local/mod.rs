@@ -1,9 +1,9 @@
 //! The local store: buckets in the process, with bounded memory, all or nothing over several
 //! limits.
 //!
-//! Each limit has its own table with a fixed memory budget. A draw locks the buckets it needs in
-//! one global order, judges them all, and writes all or none. So it needs no refunds, and the order
-//! of limits does not matter. A full table never gives a key a free reset; see [`wide`].
+//! Each limit has its own table with a fixed memory budget. A draw locks the shards of the buckets
+//! it needs in one global order, judges them all, and writes all or none. So it needs no refunds, and
+//! the order of limits does not matter. A full table never gives a key a free reset; see [`table`].
 
 mod beside;
 mod bucket;
@@ -14,15 +14,10 @@ mod hash;
 mod held_places;
 mod learnt;
 mod locks;
-mod memory;
-mod packed;
 mod penalized;
-mod set;
 mod snapshot;
 mod state_bytes;
 mod table;
-mod together;
-mod wide;
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +27,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use tollgate_limit::{Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp};
+use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing, Timestamp};
 
 use super::{Deadline, Store, StoreError};
 pub use carry::{Carried, Carry, CarryReport};
@@ -44,9 +39,10 @@ pub use snapshot::{Remembered, SnapshotError, Unpaid};
 
 use beside::Beside;
 use bucket::{Bucket, Moving, Whose};
+use draw::settle_locked;
 use hash::Seed;
 use locks::lock_all;
-use table::{Slot, Table};
+use table::Table;
 
 /// Buckets in the process, for the limits of one compiled policy.
 #[derive(Debug)]
@@ -55,8 +51,6 @@ pub struct LocalStore {
     tables: Box<[Arc<Table>]>,
     seed: Seed,
     clock: Clock,
-    /// The start of packed time.
-    epoch: Timestamp,
     /// When these tables got their buckets.
     born: Timestamp,
     /// Buckets with overrides.
@@ -83,25 +77,12 @@ pub struct Tally {
     pub inherited_refusals: u64,
 }
 
-/// Where the keys of a packed table are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Occupancy {
-    /// Buckets the table has room for.
-    pub slots: u64,
-    /// Slots in use.
-    pub keys: u64,
-    /// Keys stored in the line next to their own, which had no room for them: a decision about them
-    /// touches both lines.
-    pub beside: u64,
-}
-
 impl LocalStore {
     /// A store for `limits`, where `limits[i].index == i`.
     pub fn new(limits: &[Arc<Limit>], clock: Clock, cold_start: ColdStart) -> Self {
         let now = clock.now();
-        let epoch = epoch(now);
         let tables = family::tables(limits, |variants| {
-            let table = Table::new(variants, keep_floors(variants, limits), epoch);
+            let table = Table::new(variants);
             if cold_start == ColdStart::Empty
                 && let Some(state) = table.algorithm(0).drained(now)
             {
@@ -115,7 +96,6 @@ impl LocalStore {
             limits: limits.into(),
             seed: Seed::random(),
             clock,
-            epoch,
             born: now,
             beside: Arc::default(),
         }
@@ -142,28 +122,28 @@ impl LocalStore {
                 continue;
             }
             let mut bound = [self.bound(limit, key, conditions)];
-            for slot in &mut lock_all(&mut bound, now) {
-                slot.settle(change, now);
-            }
+            settle_locked(&mut bound, change, now);
         }
     }
 
     /// The standing of the buckets at `now`, without charging.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
-        // Before the slots are locked, as in a draw.
+        // Before the shards are locked, as in a draw.
         let beside: SmallVec<[Option<Standing>; 4]> = claims
             .iter()
             .map(|claim| self.peek_beside(claim, now))
             .collect();
         let mut bound = self.bind(claims);
-        let mut slots = lock_all(&mut bound, now);
-        let standing =
-            |((claim, slot), beside): ((&Claim<'_>, &mut Slot<'_>), Option<Standing>)| {
-                let own = || Standing::new(slot.judge(claim.cost, now), slot.report(now));
-                beside.unwrap_or_else(own)
-            };
-        let slots = claims.iter().zip(&mut slots);
-        slots.zip(beside).map(standing).collect()
+        let mut locked = lock_all(&mut bound);
+        let places = claims.iter().zip(beside).enumerate();
+        let standing = |(place, (claim, beside)): (usize, (&Claim<'_>, Option<Standing>))| {
+            beside.unwrap_or_else(|| {
+                let (slot, shard) = locked.at(place);
+                let verdict = slot.judge(shard, claim.cost, now);
+                Standing::new(verdict, slot.report(shard, now))
+            })
+        };
+        places.map(standing).collect()
     }
 
     /// What the table of the limit at `index` did to stay within its memory.
@@ -178,14 +158,6 @@ impl LocalStore {
             .get(index)
             .filter(|_| !shared)
             .map(|table| table.tally())
-            .unwrap_or_default()
-    }
-
-    /// Where the keys of the limit at `index` are. Reads the whole table.
-    pub fn occupancy(&self, index: usize) -> Occupancy {
-        self.tables
-            .get(index)
-            .map(|table| table.latest().occupancy())
             .unwrap_or_default()
     }
 
@@ -217,28 +189,7 @@ impl Store for LocalStore {
     }
 }
 
-/// The start of packed time: two years before the process, because a bucket may have been full
-/// since then.
-fn epoch(now: Timestamp) -> Timestamp {
-    now.before(Micros(1 << 46))
-}
-
 /// How many callers' buckets fit at once in the table of `limit`, which is one of `limits`.
 pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
-    // The memory is allocated and not touched.
-    let variants = family::of(limit, limits);
-    Table::new(
-        &variants,
-        keep_floors(&[limit], limits),
-        Timestamp::default(),
-    )
-    .room()
-}
-
-/// Whether the table of these variants of a limit must support refunds: corrections, resets, or units
-/// returned when a shared limit of the same request refuses.
-fn keep_floors(variants: &[&Limit], limits: &[Arc<Limit>]) -> bool {
-    let is_corrected = |limit: &&Limit| limit.refundable || limit.resettable;
-    let is_shared = |other: &Arc<Limit>| other.placement == Placement::Shared;
-    variants.iter().any(is_corrected) || limits.iter().any(is_shared)
+    Table::new(&family::of(limit, limits)).room()
 }

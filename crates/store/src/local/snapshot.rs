@@ -2,9 +2,9 @@
 //!
 //! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, the time by
 //! the clock of the process and by the wall clock (not before version 5). Per limit: its name, tier,
-//! role, algorithm and numbers, the largest burst it has had, and the number of its sets (0:
-//! forgotten debts are stored as floors). Then its records (bucket, floor, birth; a record in other
-//! numbers is preceded by them) up to an end mark. Then what limits have learnt from their upstreams
+//! role, algorithm and numbers, and sixteen zeros (an earlier build described its tables there). Then
+//! its records (bucket, floor, birth; a record in other numbers is preceded by them) up to an end
+//! mark. Then what limits have learnt from their upstreams
 //! ([`super::learnt`]), and which keys were refused too often ([`super::penalized`]; not in version
 //! 3), what is owed to the shared store, and by how many gateways it is shared (both not before
 //! version 5). Last, a SipHash of everything before it.

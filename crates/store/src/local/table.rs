@@ -1,144 +1,122 @@
-//! One limit's buckets, in the form that its algorithm allows: packed or wide.
+//! One limit's buckets: small shards under locks, bounded, with a floor for each shard.
+//!
+//! A shard has [`SHARD_PLACES`] places. A bucket that is full again is a free place. If
+//! none is free, the bucket that is full soonest is forgotten, and its debt is joined into the
+//! shard's *floor*: from then on a key unknown to the shard starts at the floor. The join is
+//! pessimistic in every component, so the floor owes at least as much as any bucket the shard ever
+//! forgot, and a returning key never has more units than it left with. The cost is rare early
+//! refusals while a shard overflows; they are counted.
+//!
+//! *Time differs between threads*: a request is dated at its arrival, and its thread may have been
+//! delayed since. So a full bucket counts as forgotten only [`LATE`] after it filled up; until then
+//! its place is given away like one in debt.
+//!
+//! A bucket that a reload has clamped to a smaller burst or window remembers the larger one until
+//! it would be full at that ([`tollgate_limit::Kept`]); only then is its place free.
+//!
+//! A limit whose tiers have numbers of their own has one table for all of them, because a bucket is
+//! identified by its limit's name and its caller. A bucket is kept in the numbers of its last draw.
+//! A draw under other numbers converts it: no more units, clamped to their burst, the larger burst
+//! remembered.
+
+mod moving;
+mod shard;
+mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tollgate_limit::bucket::{Report, State};
-use tollgate_limit::packed::Packed;
-use tollgate_limit::{
-    Algorithm, Change, Claim, Conditions, Kept, Limit, Standing, Timestamp, Verdict,
-};
+use parking_lot::{Mutex, MutexGuard};
 
-use super::bucket::Moving;
-use super::packed::{PackedSlot, PackedTable};
-use super::wide::{WideSlot, WideTable};
-use super::{Occupancy, Tally};
+use tollgate_limit::sliding_log::Entry;
+use tollgate_limit::{Algorithm, Claim, Kept, Limit, Micros, Standing, Timestamp};
+
+use super::Tally;
+use super::bucket::Bucket;
+use shard::SHARD_PLACES;
+pub(super) use shard::Shard;
+pub(super) use slot::Slot;
+
+/// Shards that are created together.
+type Chunk = Box<[Mutex<Shard>]>;
 
 /// The buckets of one limit.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(super) struct Table {
     /// Locks are taken in this order, so that draws cannot deadlock.
-    pub(crate) order: u64,
-    form: Form,
-    /// The limit's own numbers first, then those of its tiers.
-    numbers: Arc<[Numbers]>,
-    floors: bool,
-    /// The largest burst the limit has had; after a lower burst, buckets remember it.
-    widest: u64,
+    pub(super) order: u64,
+    /// The limit's own numbers first, then those of its tiers: all of rates, or all of places in
+    /// flight.
+    numbers: Box<[Numbers]>,
+    /// Created when first touched, so that an idle limit uses almost no memory.
+    chunks: Box<[OnceLock<Chunk>]>,
+    /// Shards in each chunk.
+    chunk: usize,
+    /// The state of a key that was never seen (`cold_start = "empty"`).
+    birth: OnceLock<Bucket>,
+    counts: Counts,
     successor: OnceLock<Arc<Self>>,
 }
 
 /// One set of numbers that buckets are drawn under.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbers {
+pub(super) struct Numbers {
     /// The tier of these numbers; `None`: callers without a tier.
-    pub(crate) tier: Option<Arc<str>>,
-    pub(crate) algorithm: Algorithm,
-}
-
-impl Numbers {
-    /// Those of `limit`.
-    pub(crate) fn of(limit: &Limit) -> Self {
-        Self {
-            tier: limit.tier.clone(),
-            algorithm: limit.algorithm.clone(),
-        }
-    }
-}
-
-#[derive(Debug)]
-enum Form {
-    Packed(PackedTable),
-    Wide(WideTable),
+    pub(super) tier: Option<Arc<str>>,
+    pub(super) algorithm: Algorithm,
 }
 
 /// Counts what a table does to stay within its memory.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) evictions: AtomicU64,
-    pub(crate) inherited_refusals: AtomicU64,
-}
-
-impl Counts {
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
-            evictions: self.evictions.load(Ordering::Relaxed),
-            inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
-        }
-    }
+struct Counts {
+    evictions: AtomicU64,
+    inherited_refusals: AtomicU64,
 }
 
 impl Table {
     /// A table in which every bucket is full. `limits`: the limit's variants, its own first, then
-    /// its tiers'. `floors`: its charges may be refunded. `epoch`: the start of its packed time.
-    pub(crate) fn new(limits: &[&Limit], floors: bool, epoch: Timestamp) -> Self {
-        Self::remembering(limits, floors, epoch, 0)
-    }
-
-    /// The same for a limit that has had a burst of `widest`.
-    pub(crate) fn remembering(
-        limits: &[&Limit],
-        floors: bool,
-        epoch: Timestamp,
-        widest: u64,
-    ) -> Self {
-        let packed = match limits {
-            [limit] => match &limit.algorithm {
-                Algorithm::TokenBucket(bucket) => {
-                    Packed::new(bucket, epoch).map(|packed| packed.remembering(widest))
-                }
-                _ => None,
-            },
-            _ => None,
-        };
-        let memory = limits
-            .iter()
-            .map(|limit| limit.memory)
-            .max()
-            .unwrap_or_default();
-        let numbers: Arc<[Numbers]> = limits.iter().map(|limit| Numbers::of(limit)).collect();
-        let form = match packed {
-            Some(packed) => Form::Packed(PackedTable::new(packed, memory, floors)),
-            None => Form::Wide(WideTable::new(Arc::clone(&numbers), memory)),
-        };
-        let widest = limits
-            .iter()
-            .map(|limit| limit.algorithm.burst())
-            .fold(widest, u64::max);
+    /// its tiers'.
+    pub(super) fn new(limits: &[&Limit]) -> Self {
+        let memory = limits.iter().map(|limit| limit.memory).max();
+        let logs = limits.iter().map(|limit| log_size(&limit.algorithm)).max();
+        let logs = SHARD_PLACES.saturating_mul(logs.unwrap_or_default());
+        let shard = size_of::<Mutex<Shard>>().saturating_add(logs);
+        let shards = (memory.unwrap_or_default() / shard).max(1);
+        let chunk = shards.min(CHUNK_SHARDS);
+        let numbers = limits.iter().map(|limit| Numbers {
+            tier: limit.tier.clone(),
+            algorithm: limit.algorithm.clone(),
+        });
         Self {
             order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed),
-            form,
-            numbers,
-            floors,
-            widest,
+            numbers: numbers.collect(),
+            chunks: (0..shards / chunk).map(|_| OnceLock::new()).collect(),
+            chunk,
+            birth: OnceLock::new(),
+            counts: Counts::default(),
             successor: OnceLock::new(),
         }
     }
 
-    /// The largest burst the limit has had.
-    pub(crate) fn widest(&self) -> u64 {
-        self.widest
-    }
-
-    /// The number of sets, if their slots imply what they have forgotten: a table with as many sets
-    /// then needs no floors.
-    pub(crate) fn geometry(&self) -> Option<usize> {
-        self.packed().and_then(PackedTable::geometry)
+    /// How many buckets it has room for.
+    pub(super) fn room(&self) -> u64 {
+        (self.shards() * SHARD_PLACES) as u64
     }
 
     /// The numbers at an index.
-    pub(crate) fn algorithm(&self, by: u16) -> &Algorithm {
+    pub(super) fn algorithm(&self, by: u16) -> &Algorithm {
         &self.numbers[usize::from(by)].algorithm
     }
 
-    /// Every set of numbers that its buckets are drawn under: all of rates, or all of places in
-    /// flight.
-    pub(crate) fn numbers(&self) -> &[Numbers] {
+    /// Every set of numbers that its buckets are drawn under.
+    pub(super) fn numbers(&self) -> &[Numbers] {
         &self.numbers
     }
 
     /// The index of a tier's numbers; the limit's own if it has none.
-    pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
+    pub(super) fn place_of(&self, tier: Option<&str>) -> u16 {
         let place = match &*self.numbers {
             [_] => None,
             several => several
@@ -150,232 +128,137 @@ impl Table {
             .unwrap_or_default()
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        match &self.form {
-            Form::Packed(packed) => packed.counts.tally(),
-            Form::Wide(wide) => wide.counts.tally(),
+    pub(super) fn tally(&self) -> Tally {
+        Tally {
+            evictions: self.counts.evictions.load(Ordering::Relaxed),
+            inherited_refusals: self.counts.inherited_refusals.load(Ordering::Relaxed),
         }
-    }
-
-    /// How many buckets it has room for.
-    pub(crate) fn room(&self) -> u64 {
-        match &self.form {
-            Form::Packed(packed) => packed.room(),
-            Form::Wide(wide) => wide.room(),
-        }
-    }
-
-    /// Where its keys are; empty for a table whose buckets are larger than a word.
-    pub(crate) fn occupancy(&self) -> Occupancy {
-        let packed = self.packed().map(PackedTable::occupancy);
-        packed.unwrap_or_default()
-    }
-
-    /// Whether charges can be refunded here.
-    pub(crate) fn keeps_floors(&self) -> bool {
-        self.floors || matches!(self.form, Form::Wide(_))
     }
 
     /// The table that took over, after buckets have moved.
-    pub(crate) fn successor(&self) -> Option<&Arc<Self>> {
-        self.successor.get()
+    pub(super) fn successor(&self) -> &Arc<Self> {
+        let successor = self.successor.get();
+        successor.expect("a table names its successor before a bucket moves")
     }
 
     /// The table that has the buckets now.
-    pub(crate) fn latest(self: &Arc<Self>) -> &Arc<Self> {
+    pub(super) fn latest(self: &Arc<Self>) -> &Arc<Self> {
         let mut table = self;
-        while let Some(successor) = table.successor() {
+        while let Some(successor) = table.successor.get() {
             table = successor;
         }
         table
     }
 
-    /// Draws from one known bucket that no other thread is drawing from; `None`: nothing was drawn,
-    /// see [`Table::draw`].
-    #[inline]
-    pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
-        match &self.form {
-            Form::Packed(packed) => packed.draw_known(tag, cost, now),
-            Form::Wide(_) => None,
-        }
-    }
-
     /// Draws from a single bucket; `None`: it has moved to the successor.
-    pub(crate) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
-        match &self.form {
-            Form::Packed(packed) => packed.draw(tag, claim.cost, now),
-            Form::Wide(wide) => {
-                let by = self.place_of(claim.limit.tier.as_deref());
-                wide.draw(tag, by, claim, now)
-            }
-        }
+    pub(super) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
+        let mut shard = self.lock(self.index(tag))?;
+        let by = self.place_of(claim.limit.tier.as_deref());
+        let mut slot = Slot::new(self, &shard, tag, by, claim.conditions);
+        let verdict = slot.judge(&shard, claim.cost, now);
+        slot.commit(&mut shard, now);
+        Some(Standing::new(verdict, slot.report(&shard, now)))
     }
 
-    /// The packed table, if its buckets are one word each.
-    #[inline(always)]
-    pub(crate) fn packed(&self) -> Option<&PackedTable> {
-        match &self.form {
-            Form::Packed(packed) => Some(packed),
-            Form::Wide(_) => None,
-        }
+    /// The shard at `index`; `None`: it has moved to the successor.
+    pub(super) fn lock(&self, index: usize) -> Option<MutexGuard<'_, Shard>> {
+        let shard = self.shard(index)?.lock();
+        (!shard.is_moved()).then_some(shard)
     }
 
-    /// The locked bucket of `tag`, for a draw under a tier's numbers and an upstream's conditions;
-    /// `None` if it has moved to the successor.
-    pub(crate) fn lock<'t>(
-        &'t self,
-        tag: u64,
-        tier: Option<&str>,
-        conditions: Option<&'t Conditions>,
-        now: Timestamp,
-    ) -> Option<Slot<'t>> {
-        match &self.form {
-            Form::Packed(packed) => packed.lock(tag, now).map(Slot::Packed),
-            Form::Wide(wide) => wide
-                .lock(tag, self.place_of(tier), conditions)
-                .map(Slot::Wide),
-        }
+    /// The index of the shard that a tag belongs to: by its high bits.
+    pub(super) fn index(&self, tag: u64) -> usize {
+        place(tag, self.shards())
     }
 
-    /// A table for `limits` (changed numbers, or another algorithm) with every bucket of this one
-    /// moved into it. Callers of a tier get its numbers, or the limit's own.
-    pub(crate) fn succeeded_by(
-        &self,
-        limits: &[&Limit],
-        floors: bool,
-        epoch: Timestamp,
-        now: Timestamp,
-    ) -> Arc<Self> {
-        let (plain, congruent) = Self::fitting(limits, floors, epoch, self.widest, self.geometry());
-        let successor = Arc::new(plain);
-        // Before the first bucket is marked as moved, so that a thread that sees the mark finds the
-        // successor.
-        let set = self.successor.set(Arc::clone(&successor));
-        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
-        let kept_in: Vec<_> = self
-            .numbers()
-            .iter()
-            .map(|numbers| Arc::new(numbers.algorithm.clone()))
-            .collect();
-        let adopt = |moving: Moving| {
-            let place = usize::from(moving.bucket.by);
-            let by = successor.place_of(self.numbers()[place].tier.as_deref());
-            if let Some(moving) = moving.rescaled(&kept_in[place], successor.algorithm(by), by, now)
-            {
-                successor.adopt(moving, now);
-            }
-        };
-        match &self.form {
-            Form::Packed(packed) => packed.move_to(congruent, now, adopt),
-            Form::Wide(wide) => wide.move_to(adopt),
-        }
-        successor
+    /// `bucket` converted for a draw under the numbers at `by`; `None`: full.
+    fn under(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
+        let kept = self.kept(bucket).under(self.algorithm(by), now);
+        Some(Bucket::new(kept.state()?.clone(), kept.beyond(), by))
     }
 
-    /// A table that takes over from one with this [geometry](Table::geometry), and whether it has
-    /// the same geometry. If sets do not correspond, forgotten debts must be stored as floors.
-    pub(crate) fn fitting(
-        limits: &[&Limit],
-        floors: bool,
-        epoch: Timestamp,
-        widest: u64,
-        before: Option<usize>,
-    ) -> (Self, bool) {
-        let plain = Self::remembering(limits, floors, epoch, widest);
-        let congruent = before.is_some() && plain.geometry() == before;
-        let fits = congruent || floors;
-        (
-            if fits {
-                plain
-            } else {
-                Self::remembering(limits, true, epoch, widest)
-            },
-            congruent,
+    /// The numbers a bucket is kept in.
+    fn kept_in<'a>(&'a self, bucket: &'a Bucket) -> &'a Algorithm {
+        bucket.own.as_deref().unwrap_or(self.algorithm(bucket.by))
+    }
+
+    fn kept(&self, bucket: &Bucket) -> Kept {
+        Kept::from_parts(
+            self.kept_in(bucket).clone(),
+            Some(bucket.state.clone()),
+            bucket.beyond,
         )
     }
 
-    /// Passes every bucket to `visit`, under its lock.
-    pub(crate) fn visit(&self, now: Timestamp, visit: &dyn Fn(Moving)) {
-        match &self.form {
-            Form::Packed(packed) => packed.visit(now, visit),
-            Form::Wide(wide) => wide.visit(visit),
-        }
-    }
-
-    /// Takes over an item from a predecessor or a snapshot.
-    pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        match &self.form {
-            Form::Packed(packed) => packed.adopt(moving, now),
-            Form::Wide(wide) => wide.adopt(moving, now),
-        }
-    }
-}
-
-/// One locked bucket.
-pub(crate) enum Slot<'t> {
-    Packed(PackedSlot<'t>),
-    Wide(WideSlot<'t>),
-}
-
-impl Slot<'_> {
-    /// The bucket's verdict; nothing is written before [`Slot::commit`].
-    #[inline]
-    pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
-        match self {
-            Self::Packed(slot) => slot.judge(cost),
-            Self::Wide(slot) => slot.judge(cost, now),
-        }
-    }
-
-    /// The bucket's numbers.
-    #[inline]
-    pub(crate) fn report(&self, now: Timestamp) -> Report {
-        match self {
-            Self::Packed(slot) => slot.report(),
-            Self::Wide(slot) => slot.report(now),
-        }
-    }
-
-    /// Writes the result of [`Slot::judge`].
-    #[inline]
-    pub(crate) fn commit(&mut self, now: Timestamp) {
-        match self {
-            Self::Packed(slot) => slot.commit(),
-            Self::Wide(slot) => slot.commit(now),
-        }
-    }
-
-    /// Corrects an earlier grant.
-    pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
-        match self {
-            Self::Packed(slot) => slot.settle(change),
-            Self::Wide(slot) => slot.settle(change, now),
-        }
-    }
-
-    /// Takes the bucket out as of `since`, which has these numbers, and leaves an empty one.
-    pub(crate) fn lift(&mut self, algorithm: &Algorithm, since: Timestamp, now: Timestamp) -> Kept {
-        let found = match self {
-            Self::Packed(slot) => slot
-                .state(since)
-                .map(|(level, beyond)| (State::Level(level), beyond)),
-            Self::Wide(slot) => slot.state(since),
+    /// A bucket that owes and remembers at least as much as either, in the numbers of the first,
+    /// which are the table's.
+    fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
+        let moved;
+        let other = if one.by == other.by && other.own.is_none() {
+            other
+        } else {
+            match self.under(other, one.by, now) {
+                Some(bucket) => {
+                    moved = bucket;
+                    &moved
+                }
+                None => return one.clone(),
+            }
         };
-        let more = self.report(now).remaining;
-        self.settle(Change::Charge { more }, now);
-        match found {
-            Some((state, beyond)) => Kept::from_parts(algorithm.clone(), Some(state), beyond),
-            None => Kept::full(algorithm.clone()),
-        }
+        let state = self.algorithm(one.by).join(&one.state, &other.state);
+        Bucket::new(state, one.beyond.max(other.beyond), one.by)
     }
 
-    /// Whether the bucket is full.
-    pub(crate) fn is_full(&self, now: Timestamp) -> bool {
-        match self {
-            Self::Packed(slot) => slot.state(now).is_none(),
-            Self::Wide(slot) => slot.state(now).is_none(),
-        }
+    /// The shard at `index`; `None`: its chunk has moved before it was touched.
+    fn shard(&self, index: usize) -> Option<&Mutex<Shard>> {
+        self.chunks[index / self.chunk]
+            .get_or_init(|| (0..self.chunk).map(|_| Mutex::default()).collect())
+            .get(index % self.chunk)
+    }
+
+    fn shards(&self) -> usize {
+        self.chunks.len() * self.chunk
     }
 }
+
+/// The memory that a bucket needs beside its place: the grants that a log can contain.
+fn log_size(algorithm: &Algorithm) -> usize {
+    let Algorithm::SlidingLog(log) = algorithm else {
+        return 0;
+    };
+    // Its own quota, and with `max_wait` as much again for promised grants.
+    let entries = usize::try_from(log.quota().amount.saturating_mul(2)).unwrap_or(usize::MAX);
+    (size_of::<Option<Box<Bucket>>>() + size_of::<Bucket>())
+        .saturating_add(entries.saturating_mul(size_of::<Entry>()))
+}
+
+/// The position of `tag` among `places`: the high bits, by multiplication.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "less than the number of places"
+)]
+fn place(tag: u64, places: usize) -> usize {
+    ((u128::from(tag) * places as u128) >> 64) as usize
+}
+
+/// The first and last tag that [`place`] puts at `index`.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "below 2^64 for an index below the number of places"
+)]
+fn span(index: usize, places: usize) -> (u64, u64) {
+    let (index, places) = (index as u128, places as u128);
+    (
+        (index << 64).div_ceil(places) as u64,
+        (((index + 1) << 64).div_ceil(places) - 1) as u64,
+    )
+}
+
+/// The largest age of a request at its draw, counted from its arrival.
+pub(super) const LATE: Micros = Micros::from_secs(1);
+
+/// The most shards created at once.
+const CHUNK_SHARDS: usize = 16;
 
 static NEXT_ORDER: AtomicU64 = AtomicU64::new(0);

@@ -34,29 +34,32 @@ impl LocalStore {
             .filter(|(_, held)| held.is_none())
             .map(|(claim, _)| self.bound(claim.limit, claim.key, claim.conditions))
             .collect();
-        let mut slots = lock_all(&mut bound, now);
+        let mut locked = lock_all(&mut bound);
         let mut granted = true;
         let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::with_capacity(claims.len());
-        let mut in_tables = slots.iter_mut();
+        let mut in_tables = 0..;
         for (claim, held) in claims.iter().zip(&mut held) {
             let verdict = match held {
                 Some(held) => held.judge(claim, now),
-                None => in_tables.next().expect(IN_TABLE).judge(claim.cost, now),
+                None => {
+                    let (slot, shard) = locked.at(in_tables.next().expect(IN_TABLE));
+                    slot.judge(shard, claim.cost, now)
+                }
             };
             granted &= !claim.enforced || verdict.is_allow();
             verdicts.push(verdict);
         }
-        let mut in_tables = slots.iter_mut();
+        let mut in_tables = 0..;
         let mut standings = SmallVec::with_capacity(claims.len());
         for ((claim, held), verdict) in claims.iter().zip(held).zip(verdicts) {
             let report = match held {
                 Some(held) => held.report(claim, granted, now),
                 None => {
-                    let slot = in_tables.next().expect(IN_TABLE);
+                    let (slot, shard) = locked.at(in_tables.next().expect(IN_TABLE));
                     if granted {
-                        slot.commit(now);
+                        slot.commit(shard, now);
                     }
-                    slot.report(now)
+                    slot.report(shard, now)
                 }
             };
             standings.push(Standing::new(verdict, report));

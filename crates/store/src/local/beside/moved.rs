@@ -9,8 +9,8 @@ use tollgate_limit::{Algorithm, Change, Limit, Role, Timestamp};
 
 use super::{Aside, ByTag, Entry, is_full};
 use crate::local::LocalStore;
-use crate::local::packed::LATE;
-use crate::local::table::Slot;
+use crate::local::locks::lock_all;
+use crate::local::table::{LATE, Shard, Slot};
 
 impl LocalStore {
     /// Moves the bucket of `limit` for `key` beside its table, so that claims of other numbers can
@@ -46,11 +46,11 @@ impl LocalStore {
         map.entry(tag).or_default().push(Arc::clone(&entry));
         self.beside.replace(map);
         let now = self.clock.now();
-        // A word of a table does not tell what was before the table had it.
+        // A bucket of a table does not tell what was before the table had it.
         let since = since.max(self.born).min(now);
-        self.with_slot(limit, tag, now, |slot, algorithm| {
+        self.with_slot(limit, tag, |slot, shard| {
             *kept = Some(Aside {
-                kept: slot.lift(algorithm, since, now),
+                kept: slot.lift(shard, since, now),
                 then: None,
             });
         });
@@ -139,9 +139,10 @@ impl LocalStore {
         let Some(limit) = self.limits.iter().find(is_of) else {
             return true;
         };
-        let back = self.with_slot(limit, entry.tag, now, |slot, algorithm| {
+        let back = self.with_slot(limit, entry.tag, |slot, shard| {
+            let algorithm = slot.algorithm();
             if is_full(kept, now) {
-                return slot.is_full(now);
+                return slot.is_full(shard, now);
             }
             // Other algorithms remember when units were granted, which their number does not tell.
             let Algorithm::TokenBucket(_) = algorithm else {
@@ -152,14 +153,14 @@ impl LocalStore {
             }
             let (here, there) = (
                 algorithm.report(kept.state(), now).remaining,
-                slot.report(now).remaining,
+                slot.report(shard, now).remaining,
             );
             if here < 2 || there < here {
                 return false;
             }
             // One more than the difference: both have a fraction of a unit besides.
             let more = there - here + 1;
-            slot.settle(Change::Charge { more }, now);
+            slot.settle(shard, Change::Charge { more }, now);
             true
         });
         if back {
@@ -168,22 +169,17 @@ impl LocalStore {
         back
     }
 
-    /// Passes the locked slot of a key, and its numbers there, to `change`.
+    /// Passes the slot of a key, and its locked shard, to `change`.
     fn with_slot<T>(
         &self,
         limit: &Limit,
         tag: u64,
-        now: Timestamp,
-        change: impl FnOnce(&mut Slot<'_>, &Algorithm) -> T,
+        change: impl FnOnce(&mut Slot<'_>, &mut Shard) -> T,
     ) -> T {
-        let mut table = &self.tables[limit.index];
-        loop {
-            if let Some(mut slot) = table.lock(tag, limit.tier.as_deref(), None, now) {
-                let by = table.place_of(limit.tier.as_deref());
-                return change(&mut slot, table.algorithm(by));
-            }
-            table = table.latest();
-        }
+        let mut bound = [self.bound_by_tag(limit, tag, None)];
+        let mut locked = lock_all(&mut bound);
+        let (slot, shard) = locked.at(0);
+        change(slot, shard)
     }
 }
 

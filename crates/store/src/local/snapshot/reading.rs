@@ -17,9 +17,7 @@ use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
 use crate::local::state_bytes::{Form, OWN, read_moving};
 use crate::local::table::Table;
-use crate::local::{
-    Carried, Carry, CarryReport, LocalStore, epoch, family, keep_floors, learnt, penalized,
-};
+use crate::local::{Carried, Carry, CarryReport, LocalStore, family, learnt, penalized};
 
 impl LocalStore {
     /// A store for `limits` with the buckets that [`LocalStore::save`] wrote. Limits are matched by name, tier and role;
@@ -62,7 +60,6 @@ impl LocalStore {
         };
         let store = Self {
             limits: limits.into(),
-            epoch: restoring.epoch,
             tables: restoring.tables(),
             seed: heading.seed,
             clock,
@@ -115,7 +112,6 @@ impl Heading {
 struct Restoring<'l> {
     limits: &'l [Arc<Limit>],
     now: Timestamp,
-    epoch: Timestamp,
     /// From the clock of the process that wrote the snapshot to the clock of this one.
     shift: Shift,
     /// By the index of the first limit of each family.
@@ -139,7 +135,6 @@ impl<'l> Restoring<'l> {
         Self {
             limits,
             now,
-            epoch: epoch(now),
             shift,
             tables: limits.iter().map(|_| None).collect(),
             carries: vec![Carry::New; limits.len()],
@@ -150,7 +145,8 @@ impl<'l> Restoring<'l> {
     /// Reads one limit of the snapshot with its buckets.
     fn read_limit(&mut self, input: &mut impl Read) -> Result<(), SnapshotError> {
         let (name, numbers) = (Name::read(input)?, Numbers::read(input)?);
-        let (widest, sets) = (read_u64(input)?, read_u64(input)?);
+        // An earlier build described its tables here.
+        let _: [u8; 16] = read_bytes(input)?;
         let is_known = self.limits.iter().any(|limit| name.is_of(limit));
         // (The records of a shared limit are those of its share, which is read by itself.)
         let is_here = |place: &usize| self.limits[*place].placement == Placement::Local;
@@ -163,7 +159,7 @@ impl<'l> Restoring<'l> {
             if is_known {
                 self.carries[moved.place] = moved.carry;
             }
-            self.make_table(moved, widest, sets);
+            self.make_table(moved);
         }
         while let Some((own, bucket)) = self.read_bucket(numbers, moved.as_ref(), input)? {
             let Some(moved) = &moved else { continue };
@@ -217,19 +213,16 @@ impl<'l> Restoring<'l> {
             .position(|elder| family::same(elder, limit))
     }
 
-    /// Makes the table that the buckets come into, in the size that it had.
-    fn make_table(&mut self, moved: &Moved, widest: u64, sets: u64) {
+    /// Makes the table that the buckets come into.
+    fn make_table(&mut self, moved: &Moved) {
         let Some(elder) = self.elder(moved.place) else {
             return;
         };
         if moved.carry == Carry::Afresh || self.tables[elder].is_some() {
             return;
         }
-        let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
         let variants = family::of(&self.limits[moved.place], self.limits);
-        let floors = keep_floors(&variants, self.limits);
-        let (table, _) = Table::fitting(&variants, floors, self.epoch, widest, before);
-        self.tables[elder] = Some(table);
+        self.tables[elder] = Some(Table::new(&variants));
     }
 
     fn adopt(&self, bucket: Moving, moved: &Moved) {
@@ -272,8 +265,8 @@ impl<'l> Restoring<'l> {
                     .first()
                     .is_some_and(|first| std::ptr::eq(&***limit, *first))
             });
-            let new = || Table::new(variants, keep_floors(variants, self.limits), self.epoch);
-            Arc::new(table.and_then(|(table, _)| table).unwrap_or_else(new))
+            let table = table.and_then(|(table, _)| table);
+            Arc::new(table.unwrap_or_else(|| Table::new(variants)))
         })
     }
 }

@@ -89,13 +89,7 @@ impl LocalStore {
         Numbers::of(&limit.algorithm).write(&mut *out)?;
         let table = table.latest();
         let beside = self.kept_beside(limit, now);
-        let widest = beside
-            .iter()
-            .filter_map(|(_, kept)| widest(kept))
-            .fold(table.widest(), u64::max);
-        for word in [widest, table.geometry().unwrap_or(0) as u64] {
-            out.write_all(&word.to_le_bytes())?;
-        }
+        out.write_all(&[0; 16])?;
         let tags: HashSet<u64> = beside.iter().map(|(entry, _)| entry.tag).collect();
         let is_beside = |whose: &Whose| match whose {
             Whose::Bucket { tag } => tags.contains(tag),
@@ -103,7 +97,7 @@ impl LocalStore {
         };
         let cell = RefCell::new((&mut *out, Ok(())));
         let by = table.place_of(limit.tier.as_deref());
-        table.visit(now, &|moving| {
+        table.visit(|moving| {
             let (out, result) = &mut *cell.borrow_mut();
             if result.is_ok()
                 && moving.bucket.by == by
@@ -151,15 +145,4 @@ impl LocalStore {
             })
             .collect()
     }
-}
-
-/// The largest burst that a bucket remembers.
-fn widest(kept: &Option<Kept>) -> Option<u64> {
-    let kept = kept.as_ref()?;
-    let is_burst = !Numbers::of(kept.algorithm()).remembers_a_moment();
-    Some(
-        kept.algorithm()
-            .burst()
-            .max(if is_burst { kept.beyond() } else { 0 }),
-    )
 }

@@ -57,15 +57,17 @@ fn limit_that_becomes_refundable_can_give_back_what_was_drawn_before() {
 
 /// A bucket that has just filled up is forgotten for a new key: a request that was held up since before finds its debt.
 #[test]
-fn wide_bucket_that_was_just_forgotten_grants_nothing_to_a_request_from_before_it_was_full() {
-    let one = terms(Kind::Interval, 1, Micros::from_secs(10), 1);
-    let one = Arc::new(limit(0, "it", &one, 1));
-    let store = store(&[Arc::clone(&one)]);
-    let at = |millis: u64| START.after(Micros(millis * 1000));
-    let draw = |key: u8, millis| store.draw_at(&[claim(&one, &[key])], at(millis)).granted;
-    assert!(draw(0, 0));
-    assert!((1..16).all(|key| draw(key, 5_000)), "all in one shard");
-    assert!(!draw(0, 9_900));
-    assert!(draw(99, 10_500));
-    assert!(!draw(0, 9_900), "its ten seconds were not over");
+fn bucket_that_was_just_forgotten_grants_nothing_to_a_request_from_before_it_was_full() {
+    for kind in [Kind::TokenBucket, Kind::Interval] {
+        let one = terms(kind, 1, Micros::from_secs(10), 1);
+        let one = Arc::new(limit(0, "it", &one, 1));
+        let store = store(&[Arc::clone(&one)]);
+        let at = |millis: u64| START.after(Micros(millis * 1000));
+        let draw = |key: u8, millis| store.draw_at(&[claim(&one, &[key])], at(millis)).granted;
+        assert!(draw(0, 0));
+        assert!((1..16).all(|key| draw(key, 5_000)), "all in one shard");
+        assert!(!draw(0, 9_900));
+        assert!(draw(99, 10_500));
+        assert!(!draw(0, 9_900), "its ten seconds were not over");
+    }
 }

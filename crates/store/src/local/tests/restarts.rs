@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::fixtures::{START, bucket, claim, limit, terms};
 use crate::clock::Clock;
 use crate::local::{Blocked, Carry, ColdStart, LocalStore, Penalized, Remembered};
-use tollgate_limit::{Change, Kind, Limit, Micros, Settlement, Verdict};
+use tollgate_limit::{Change, Kind, Limit, Micros, Settlement, Timestamp, Verdict};
 
 #[test]
 fn after_a_crash_an_empty_start_gives_no_units() {
@@ -38,6 +38,18 @@ fn after_a_crash_an_empty_start_gives_no_units() {
             20,
             "one burst's time later all is normal"
         );
+    }
+}
+
+/// A moment that a place has no bits for.
+#[test]
+fn draws_in_the_year_2150_are_decided_like_those_of_today() {
+    let limits = one_of_each();
+    let clock = Clock::manual(Timestamp::from_micros(5_680_000_000_000_000));
+    let store = LocalStore::new(&limits, clock.clone(), ColdStart::Full);
+    for limit in &limits[..5] {
+        let draw = || store.draw_at(&[claim(limit, b"k")], clock.now()).granted;
+        assert_eq!((0..20).filter(|_| draw()).count(), 10, "{}", limit.name);
     }
 }
 

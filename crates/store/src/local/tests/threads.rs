@@ -1,14 +1,13 @@
-//! Threads and locks: no key is granted too much, a refusal waits for no lock, the short ways decide as the locked one does.
+//! Threads and locks: no key is granted too much, and several limits are charged together.
 
 use std::sync::Arc;
 
 use super::fixtures::{START, bucket, claim, limit, store, terms};
-use crate::local::draw::draw_locked;
-use tollgate_limit::{Claim, Kind, Limit, Micros, Timestamp, Verdict};
+use tollgate_limit::{Claim, Kind, Micros, Timestamp, Verdict};
 
 #[test]
 fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
-    // From one a day to ten million a second, packed and (999,983 a second) not.
+    // From one a day to ten million a second.
     let rates = [
         (1, 86_400_000_000, 1),
         (7, 86_400_000_000, 1000),
@@ -81,12 +80,11 @@ fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
 
 #[test]
 fn under_contention_three_limits_are_charged_together_or_not_at_all() {
-    // One word each, which are seldom locked before they are judged; and one (999,983) that is always.
-    for (amount, a_key_before) in [(1, false), (1, true), (999_983, false)] {
+    for a_key_before in [false, true] {
         let limits = [
             bucket(0, "a", 1, 86_400, 6000),
             bucket(1, "b", 1, 86_400, 2000),
-            bucket(2, "c", amount, 86_400, 4000),
+            bucket(2, "c", 1, 86_400, 4000),
         ];
         let store = store(&limits);
         let claims: Vec<_> = limits.iter().map(|limit| claim(limit, b"k")).collect();
@@ -120,160 +118,62 @@ fn under_contention_three_limits_are_charged_together_or_not_at_all() {
     }
 }
 
+/// Claims on several keys of one limit, which share a shard or not, in any order: the descriptors of one call.
 #[test]
-fn local_several_buckets_decide_as_if_locked() {
-    // Known ones, and in a table of one set keys that come and go.
-    for (keys, memory) in [(6, 1 << 20), (24, 128)] {
-        let limits = [(1, 7, 9), (3, 60, 5), (1, 86_400, 30)];
-        let limits = limits
-            .into_iter()
-            .enumerate()
-            .map(|(index, (amount, seconds, burst))| {
-                let terms = terms(Kind::TokenBucket, amount, Micros::from_secs(seconds), burst);
-                Arc::new(limit(index, &format!("limit {index}"), &terms, memory))
-            });
-        let (mut random, limits) = (fastrand::Rng::with_seed(11), limits.collect::<Vec<_>>());
-        let (short, mut long) = (store(&limits), store(&limits));
-        long.seed = short.seed.clone();
-        let mut now = START;
-        for _ in 0..20_000 {
-            now = now.after(Micros(random.u64(0..3_000_000)));
-            // Limits that are split the same way share their key's bytes, others do not.
-            let (key, other) = ([random.u8(0..keys)], [random.u8(0..keys)]);
-            let of = |limit, cost, enforced| Claim {
-                cost,
-                enforced,
-                ..claim(limit, &key)
-            };
-            let mut claims: Vec<_> = limits
-                .iter()
-                .map(|limit| of(limit, random.u64(0..4), random.u8(0..5) > 0))
-                .collect();
-            claims[random.usize(0..3)].key = &other;
-            random.shuffle(&mut claims);
-            claims.truncate(random.usize(2..4));
-            let mut bound = long.bind(&claims);
-            assert_eq!(
-                short.draw_at(&claims, now),
-                draw_locked(&mut bound, &claims, now)
-            );
-        }
-        assert_eq!(
-            keys > 6,
-            (0..3).any(|index| short.tally(index).evictions > 0)
-        );
-    }
-}
-
-/// What `call` comes to on a thread of its own, within ten seconds; `None`: it waits for something. Then `release` lets it go.
-fn without_waiting<T: Send>(call: impl FnOnce() -> T + Send, release: impl FnOnce()) -> Option<T> {
-    std::thread::scope(|scope| {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        scope.spawn(move || sender.send(call()));
-        let answer = receiver
-            .recv_timeout(std::time::Duration::from_secs(10))
-            .ok();
-        release();
-        answer
-    })
-}
-
-/// A refusal comes although the slots of all buckets are locked, and a newcomer's although the sets are.
-#[test]
-fn a_refusal_waits_for_no_lock() {
-    for refundable in [false, true] {
-        // Five limits are more than the short ways take.
-        for count in [1, 2, 3, 4, 5] {
-            let make = |index: usize| {
-                let terms = terms(
-                    Kind::TokenBucket,
-                    1,
-                    Micros::from_secs(86_400),
-                    if index == 0 { 1 } else { 9 },
-                );
-                Arc::new(Limit {
-                    refundable,
-                    ..limit(
-                        index,
-                        &format!("limit {index}"),
-                        &terms,
-                        128 + 8 * usize::from(refundable),
-                    )
-                })
-            };
-            let limits: Vec<_> = (0..count).map(make).collect();
-            let store = store(&limits);
-            let claims: Vec<_> = limits.iter().map(|limit| claim(limit, b"k")).collect();
-            assert!(store.draw_at(&claims, START).granted);
-            let expected = store.draw_at(&claims, START);
-            assert!(!expected.granted);
-            let plain = |index: usize| store.tables[index].packed().expect("one word each");
-            let elapsed = plain(0).elapsed(START);
-            let sites: Vec<_> = (0..count)
+fn several_keys_of_one_limit_are_charged_together_on_any_number_of_threads() {
+    for memory in [1, 1 << 20] {
+        let terms = terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 1_000);
+        let limits = [Arc::new(limit(0, "a", &terms, memory))];
+        let store = store(&limits);
+        let keys: Vec<_> = (0..5_u8).map(|key| [key]).collect();
+        let claims: Vec<_> = keys.iter().map(|key| claim(&limits[0], key)).collect();
+        let granted = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
                 .map(|index| {
-                    let mut site = plain(index).site(store.seed.tag(b"k"), elapsed);
-                    let (found, seen) = site.scan();
-                    assert!(found && site.hold(seen), "no other thread is here");
-                    (site, seen)
+                    let (mut claims, store) = (claims.clone(), &store);
+                    claims.rotate_left(index);
+                    let draw = move || store.draw_at(&claims, START).granted;
+                    scope.spawn(move || (0..500).filter(|_| draw()).count())
                 })
                 .collect();
-            let known = without_waiting(
-                || store.draw_at(&claims, START),
-                || {
-                    sites
-                        .iter()
-                        .for_each(|(site, seen)| site.release(*seen, seen.arrival()))
-                },
-            );
-            assert_eq!(
-                known.as_ref(),
-                Some(&expected),
-                "{count} limits, refundable: {refundable}"
-            );
-
-            // The one set there is gets full of keys that have nothing left, so that every newcomer inherits that.
-            for number in 0..9u8 {
-                let key = [number];
-                let first: Vec<_> = limits.iter().map(|limit| claim(limit, &key)).collect();
-                store.draw_at(&first[..1], START);
-            }
-            let others: Vec<_> = limits.iter().map(|limit| claim(limit, b"other")).collect();
-            let before = store.tally(0).inherited_refusals;
-            let sets: Vec<_> = (0..count)
-                .map(|index| plain(index).lock(store.seed.tag(b"k"), START))
-                .collect();
-            let newcomer = without_waiting(|| store.draw_at(&others, START), || drop(sets))
-                .expect("refused at once");
-            assert!(
-                !newcomer.granted,
-                "{count} limits, refundable: {refundable}"
-            );
-            assert_eq!(store.tally(0).inherited_refusals, before + 1);
+            let workers = workers.into_iter();
+            let granted = workers.map(|worker| worker.join().expect("no panic"));
+            granted.sum::<usize>()
+        });
+        assert_eq!(granted, 1_000);
+        for standing in store.peek_at(&claims, START) {
+            assert_eq!(standing.remaining, 0);
         }
     }
+}
+
+/// The first newcomer takes the place of a bucket that the second claim of the same request draws from.
+#[test]
+fn claim_whose_bucket_is_forgotten_for_another_claim_of_its_request_is_charged() {
+    let terms = terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 10);
+    let limits = [Arc::new(limit(0, "a", &terms, 1))];
+    let store = store(&limits);
+    // The one shard is full, and the first of its keys owes least.
+    for key in 0..16_u8 {
+        for _ in 0..=key.min(1) {
+            assert!(store.draw_at(&[claim(&limits[0], &[key])], START).granted);
+        }
+    }
+    let both = [claim(&limits[0], b"new"), claim(&limits[0], &[0])];
+    assert!(store.draw_at(&both, START).granted);
+    assert_eq!(store.tally(0).evictions, 2);
+    let left: Vec<_> = store.peek_at(&both, START);
+    assert_eq!([left[0].remaining, left[1].remaining], [9, 8]);
 }
 
 /// One that can never pass, for a known key and a new one.
 #[test]
-fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_no_key() {
+fn a_cost_beyond_the_burst_is_refused_and_forgets_no_key() {
     let limits = [bucket(0, "a", 1, 60, 5), bucket(1, "b", 1, 60, 9)];
     let store = store(&limits);
-    let claims = |cost| {
-        limits
-            .iter()
-            .map(|limit| Claim {
-                cost,
-                ..claim(limit, b"k")
-            })
-            .collect::<Vec<_>>()
-    };
+    let claims = |cost| [0, 1].map(|place: usize| Claim::new(&limits[place], b"k", cost));
     for known in [false, true] {
-        let set = store.tables[0]
-            .packed()
-            .expect("one word each")
-            .lock(store.seed.tag(b"k"), START);
-        let refused = without_waiting(|| store.draw_at(&claims(6), START), || drop(set))
-            .expect("refused at once");
+        let refused = store.draw_at(&claims(6), START);
         assert!(!refused.granted);
         assert_eq!(
             refused.standings[0].verdict,
@@ -286,7 +186,7 @@ fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_no_key() {
 
 #[test]
 fn reloads_under_load_neither_lose_a_charge_nor_mint_a_token() {
-    // Packed to packed, to another size, to wide (the odd rate) and back.
+    // Other rates, and other sizes.
     let versions = [
         (60, 1 << 16),
         (120, 1 << 16),

@@ -224,3 +224,29 @@ fn tiers_start_empty_where_that_is_asked() {
     );
     assert_eq!(granted(&store, &pro, b"k") + granted(&store, &own, b"k"), 0);
 }
+
+/// The numbers of the last tiers have indices that a place has no bits for.
+#[test]
+fn tiers_by_the_thousand_are_drawn_from_like_one() {
+    let variant = |index: usize| {
+        let amount = 5 + index as u64 % 7;
+        let limit = limit(
+            index,
+            "it",
+            &terms(Kind::TokenBucket, amount, HOUR, amount),
+            1 << 20,
+        );
+        Arc::new(Limit {
+            tier: (index > 0).then(|| format!("tier {index}").into()),
+            ..limit
+        })
+    };
+    let limits: Vec<_> = (0..4_200).map(variant).collect();
+    let store = store(&limits);
+    for limit in [&limits[0], &limits[4_093], &limits[4_094], &limits[4_199]] {
+        let key = limit.index.to_be_bytes();
+        let amount = 5 + limit.index as u64 % 7;
+        assert_eq!(granted(&store, limit, &key), amount, "{}", limit.index);
+        assert_eq!(granted(&store, &limits[1], &key), 0, "{}", limit.index);
+    }
+}

@@ -1,0 +1,107 @@
+//! Moves buckets between tables: from a predecessor to its successor at a reload, and to a snapshot.
+
+use std::sync::Arc;
+
+use crate::local::bucket::{Bucket, Moving, Whose};
+use tollgate_limit::{Limit, Timestamp};
+
+use super::{Shard, Slot, Table, span};
+
+impl Table {
+    /// A table for `limits` (changed numbers, or another algorithm) with every bucket of this one
+    /// moved into it. Callers of a tier get its numbers, or the limit's own.
+    pub(in crate::local) fn succeeded_by(&self, limits: &[&Limit], now: Timestamp) -> Arc<Self> {
+        let successor = Arc::new(Self::new(limits));
+        // Before the first bucket is marked as moved, so that a thread that sees the mark finds the
+        // successor.
+        let set = self.successor.set(Arc::clone(&successor));
+        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
+        let kept_in: Vec<_> = self
+            .numbers
+            .iter()
+            .map(|numbers| Arc::new(numbers.algorithm.clone()))
+            .collect();
+        self.move_to(|moving| {
+            let place = usize::from(moving.bucket.by);
+            let by = successor.place_of(self.numbers[place].tier.as_deref());
+            if let Some(moving) = moving.rescaled(&kept_in[place], successor.algorithm(by), by, now)
+            {
+                successor.adopt(moving, now);
+            }
+        });
+        successor
+    }
+
+    /// Passes every bucket to `adopt` and redirects later draws to the successor, shard by shard
+    /// under the shard's lock. Draws through this table count until their shard has moved;
+    /// afterwards they find their buckets in the successor.
+    pub(super) fn move_to(&self, adopt: impl Fn(Moving)) {
+        // Before any draw is redirected, because its key may be new there.
+        if let Some(bucket) = self.birth.get() {
+            pass(&adopt, Whose::Birth, bucket.clone());
+        }
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            // An untouched chunk becomes an empty one, which means moved, without its shards being
+            // created.
+            for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
+                let mut shard = shard.lock();
+                self.pass_shard(&shard, index * self.chunk + offset, &adopt);
+                *shard = Shard::moved();
+            }
+        }
+    }
+
+    /// Passes every bucket to `visit`, under its lock.
+    pub(in crate::local) fn visit(&self, visit: impl Fn(Moving)) {
+        for (index, shards) in self
+            .chunks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, chunk)| Some((index, chunk.get()?)))
+        {
+            for (offset, shard) in shards.iter().enumerate() {
+                self.pass_shard(&shard.lock(), index * self.chunk + offset, &visit);
+            }
+        }
+        if let Some(bucket) = self.birth.get() {
+            pass(&visit, Whose::Birth, bucket.clone());
+        }
+    }
+
+    fn pass_shard(&self, shard: &Shard, index: usize, to: &impl Fn(Moving)) {
+        for (tag, bucket) in shard.buckets(self) {
+            pass(to, Whose::Bucket { tag }, bucket.into_owned());
+        }
+        if let Some(bucket) = shard.floor(self) {
+            let (first, last) = span(index, self.shards());
+            pass(to, Whose::Floor { first, last }, bucket.into_owned());
+        }
+    }
+
+    /// Takes over an item from a predecessor or a snapshot.
+    pub(in crate::local) fn adopt(&self, moving: Moving, now: Timestamp) {
+        let Moving { whose, bucket } = moving;
+        match whose {
+            Whose::Bucket { tag } => {
+                if let Some(mut shard) = self.lock(self.index(tag)) {
+                    let mut slot = Slot::new(self, &shard, tag, bucket.by, None);
+                    slot.adopt(&mut shard, &bucket, now);
+                }
+            }
+            Whose::Floor { first, last } => {
+                for index in self.index(first)..=self.index(last) {
+                    if let Some(shard) = self.shard(index) {
+                        shard.lock().lift_floor(self, bucket.clone(), now);
+                    }
+                }
+            }
+            Whose::Birth => {
+                let _ = self.birth.set(bucket);
+            }
+        }
+    }
+}
+
+fn pass(to: &impl Fn(Moving), whose: Whose, bucket: Bucket) {
+    to(Moving { whose, bucket });
+}

@@ -1,0 +1,268 @@
+//! A few buckets under one lock, each flat in 32 bytes with its tag. Logs, and the few buckets whose
+//! numbers do not fit, are in boxes.
+
+use std::borrow::Cow;
+
+use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
+use tollgate_limit::{Algorithm, Timestamp};
+
+use super::{Bucket, Table};
+
+/// The buckets whose tags begin alike.
+#[derive(Debug, Default)]
+pub(in crate::local) struct Shard {
+    /// 0: its place was never used.
+    tags: [u64; SHARD_PLACES],
+    /// The buckets, and the shard's floor in the last place.
+    places: [Place; SHARD_PLACES + 1],
+    rest: Option<Box<Rest>>,
+}
+
+/// A bucket as three numbers, whose meaning its algorithm knows.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Level, units, places in flight, or the units of the window before.
+    first: u64,
+    /// What it remembers of other numbers, or the units of the current window.
+    last: u64,
+    /// Its moment in the low bits, and the index of its numbers in the high ones.
+    moment: u64,
+}
+
+/// What few shards have.
+#[derive(Debug, Default)]
+struct Rest {
+    /// The buckets of places that are [`Place::BOXED`]; behind them those that found no place.
+    buckets: Vec<Option<Box<Bucket>>>,
+    /// The tags of the buckets that found no place.
+    tags: Vec<u64>,
+}
+
+impl Place {
+    /// No bucket: a full one, or none yet.
+    const FREE: Self = Self::marked(u64::MAX);
+    /// The bucket is in [`Rest::buckets`]: a log, or one whose numbers are too large.
+    const BOXED: Self = Self::marked(u64::MAX - 1);
+    /// As the floor: the shard's buckets have moved to the successor of its table.
+    const MOVED: Self = Self::marked(u64::MAX - 2);
+
+    const fn marked(moment: u64) -> Self {
+        Self {
+            first: 0,
+            last: 0,
+            moment,
+        }
+    }
+
+    /// A bucket, and the numbers at its index; `None`: it needs a box.
+    fn of(bucket: &Bucket, algorithm: &Algorithm) -> Option<Self> {
+        let beyond = bucket.beyond;
+        let (first, at, last) = match (algorithm, &bucket.state) {
+            (Algorithm::TokenBucket(_), State::Level(Level { level, at })) => {
+                (level.cast_unsigned(), *at, beyond)
+            }
+            (
+                Algorithm::Interval(_) | Algorithm::FixedWindow(_),
+                State::Steps(Steps { units, since }),
+            ) => (units.cast_unsigned(), *since, beyond),
+            (Algorithm::SlidingWindow(_), State::Pair(pair)) if beyond == 0 => {
+                (pair.previous, pair.start, pair.current)
+            }
+            (Algorithm::InFlight(_), State::Held(held)) => (held.units, Timestamp::default(), 0),
+            _ => return None,
+        };
+        let (at, by) = (at.as_micros(), u64::from(bucket.by));
+        let fits = at <= MOMENT_MAX && by <= BY_MAX && bucket.own.is_none();
+        fits.then_some(Self {
+            first,
+            last,
+            moment: by << MOMENT_BITS | at,
+        })
+    }
+
+    /// The index of its numbers.
+    fn by(self) -> u16 {
+        (self.moment >> MOMENT_BITS) as u16
+    }
+
+    /// The state in these numbers, and what it remembers.
+    fn state(self, algorithm: &Algorithm) -> (State, u64) {
+        let at = Timestamp::from_micros(self.moment & MOMENT_MAX);
+        let first = self.first.cast_signed();
+        match algorithm {
+            Algorithm::Interval(_) | Algorithm::FixedWindow(_) => {
+                let (units, since) = (first, at);
+                (State::Steps(Steps { units, since }), self.last)
+            }
+            Algorithm::SlidingWindow(_) => {
+                let (start, previous, current) = (at, self.first, self.last);
+                let pair = Pair {
+                    start,
+                    previous,
+                    current,
+                };
+                (State::Pair(pair), 0)
+            }
+            Algorithm::InFlight(_) => (State::Held(Held { units: self.first }), 0),
+            _ => (State::Level(Level { level: first, at }), self.last),
+        }
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::FREE
+    }
+}
+
+impl Shard {
+    /// A shard whose buckets have moved to the successor of its table.
+    pub(super) fn moved() -> Self {
+        let mut shard = Self::default();
+        shard.places[FLOOR] = Place::MOVED;
+        shard
+    }
+
+    pub(super) fn is_moved(&self) -> bool {
+        self.places[FLOOR].moment == Place::MOVED.moment
+    }
+
+    /// Where the bucket of a tag is.
+    pub(super) fn find(&self, tag: u64) -> Option<usize> {
+        let place = self.tags.iter().position(|known| *known == tag);
+        place.or_else(|| {
+            let mut more = self.rest.as_ref()?.tags.iter();
+            Some(MORE + more.position(|known| *known == tag)?)
+        })
+    }
+
+    /// The debt of a key that it does not know.
+    pub(super) fn floor(&self, table: &Table) -> Option<Cow<'_, Bucket>> {
+        self.load(table, FLOOR)
+    }
+
+    pub(super) fn has_floor(&self) -> bool {
+        self.places[FLOOR].moment != Place::FREE.moment
+    }
+
+    /// Joins a debt into the floor.
+    pub(super) fn lift_floor(&mut self, table: &Table, bucket: Bucket, now: Timestamp) {
+        let floor = match self.take(table, FLOOR) {
+            Some(floor) => table.join(&floor, &bucket, now),
+            None => bucket,
+        };
+        self.store(table, FLOOR, 0, Some(floor));
+    }
+
+    /// The bucket at `place`; `None`: it is full.
+    pub(super) fn load(&self, table: &Table, place: usize) -> Option<Cow<'_, Bucket>> {
+        match self.places.get(place) {
+            Some(flat) if flat.moment < Place::MOVED.moment => {
+                Some(Cow::Owned(table.unfold(*flat)))
+            }
+            Some(flat) if flat.moment != Place::BOXED.moment => None,
+            _ => {
+                let bucket = self.rest.as_ref()?.buckets.get(place)?.as_deref();
+                bucket.map(Cow::Borrowed)
+            }
+        }
+    }
+
+    /// The bucket at `place`, to be changed and stored again.
+    pub(super) fn take(&mut self, table: &Table, place: usize) -> Option<Bucket> {
+        let boxed = self
+            .places
+            .get(place)
+            .is_none_or(|flat| flat.moment == Place::BOXED.moment);
+        match self.rest.as_mut().filter(|_| boxed) {
+            Some(rest) => Some(*rest.buckets.get_mut(place)?.take()?),
+            None => self.load(table, place).map(Cow::into_owned),
+        }
+    }
+
+    /// Stores the bucket of `tag` at `place`.
+    pub(super) fn store(&mut self, table: &Table, place: usize, tag: u64, bucket: Option<Bucket>) {
+        let mut boxed = bucket;
+        if let Some(flat) = self.places.get_mut(place) {
+            let folded = match &boxed {
+                Some(bucket) => Place::of(bucket, table.algorithm(bucket.by)),
+                None => Some(Place::FREE),
+            };
+            *flat = folded.unwrap_or(Place::BOXED);
+            boxed = boxed.filter(|_| folded.is_none());
+        }
+        if let Some(known) = self.tags.get_mut(place) {
+            *known = tag;
+        }
+        let has_box = self
+            .rest
+            .as_ref()
+            .is_some_and(|rest| place < rest.buckets.len());
+        if boxed.is_none() && !has_box {
+            return;
+        }
+        let rest = self.rest.get_or_insert_default();
+        if rest.buckets.len() <= place {
+            rest.buckets.resize_with(place + 1, || None);
+        }
+        rest.buckets[place] = boxed.map(Box::new);
+        if let Some(more) = place.checked_sub(MORE) {
+            rest.tags.resize(rest.tags.len().max(more + 1), tag);
+            rest.tags[more] = tag;
+        }
+    }
+
+    /// The place for a new bucket, and the moment at which the one there is full again: it is the
+    /// soonest. A held place in a concurrency limit is never dropped, so the shard may have to grow,
+    /// by at most the number of requests in flight.
+    pub(super) fn soonest_full(&self, table: &Table) -> (usize, Timestamp) {
+        let expiry = |place: usize| match self.load(table, place) {
+            Some(bucket) => bucket.expiry(table.algorithm(bucket.by)),
+            None => Some(Timestamp::default()),
+        };
+        let expiries = self.all().filter_map(|place| Some((place, expiry(place)?)));
+        let soonest = expiries.min_by_key(|(_, expiry)| *expiry);
+        let more = self.rest.as_ref().map_or(0, |rest| rest.tags.len());
+        soonest.unwrap_or((MORE + more, Timestamp::default()))
+    }
+
+    /// Every bucket with its tag.
+    pub(super) fn buckets(&self, table: &Table) -> impl Iterator<Item = (u64, Cow<'_, Bucket>)> {
+        self.all().filter_map(move |place| {
+            let more = || self.rest.as_ref()?.tags.get(place - MORE);
+            let tag = self.tags.get(place).or_else(more)?;
+            Some((*tag, self.load(table, place)?))
+        })
+    }
+
+    /// The places of buckets.
+    fn all(&self) -> impl Iterator<Item = usize> + use<> {
+        let more = self.rest.as_ref().map_or(0, |rest| rest.tags.len());
+        (0..SHARD_PLACES).chain(MORE..MORE + more)
+    }
+}
+
+impl Table {
+    /// A bucket from what a place stores.
+    fn unfold(&self, flat: Place) -> Bucket {
+        let by = flat.by();
+        let (state, beyond) = flat.state(self.algorithm(by));
+        Bucket::new(state, beyond, by)
+    }
+}
+
+/// Buckets under one lock: few enough to be searched in two cache lines, enough that a shard
+/// overflows only long after the table is full on average.
+pub(super) const SHARD_PLACES: usize = 16;
+
+/// The place of the floor.
+const FLOOR: usize = SHARD_PLACES;
+
+/// The first of the buckets that found no place.
+const MORE: usize = FLOOR + 1;
+
+/// Microseconds until the year 2112.
+const MOMENT_BITS: u32 = 52;
+const MOMENT_MAX: u64 = (1 << MOMENT_BITS) - 1;
+/// The last index is that of the marks.
+const BY_MAX: u64 = (1 << (u64::BITS - MOMENT_BITS)) - 2;
