@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{callers, check_name, entries_of, jwt, names_of};
-use crate::Reader;
+use crate::loader::Reader;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::ShortOr;
