@@ -1,7 +1,7 @@
 //! What other numbers for a caller do that its operator may not expect.
 
-use super::live::{Level, Now, moment};
-use tollgate_limit::{Kind, Limit, Micros, Timestamp, words};
+use super::live::{Level, Now};
+use tollgate_limit::{Kind, Limit, words};
 
 /// A change of a limit's numbers for one caller.
 pub(super) struct Renumbering<'r> {
@@ -15,8 +15,6 @@ pub(super) struct Renumbering<'r> {
     pub(super) was: &'r Now,
     /// How it stands since; `None`: nothing was changed.
     pub(super) is: Option<&'r Now>,
-    /// When.
-    pub(super) at: Timestamp,
 }
 
 impl Renumbering<'_> {
@@ -35,8 +33,12 @@ impl Renumbering<'_> {
         (stays && differs).then(|| format!("the burst stays {}, as none is given", burst()))
     }
 
-    /// What becomes of the units that are left.
+    /// What becomes of the units that a token bucket has left. (All others count what was used against
+    /// whichever number there is.)
     fn units(&self) -> Option<String> {
+        if self.limit.algorithm.kind() != Kind::TokenBucket {
+            return None;
+        }
         let was = self.was.level.as_ref()?;
         let most = self.under.algorithm.capacity();
         if was.remaining > most {
@@ -51,40 +53,17 @@ impl Renumbering<'_> {
             ));
         }
         let level = self.is.and_then(|now| now.level.as_ref()).unwrap_or(was);
-        let is_window = self.limit.algorithm.kind() == Kind::FixedWindow;
-        let full = match self.is {
-            Some(_) => most,
-            None => self.limit.algorithm.capacity(),
-        };
-        let stays = match is_window {
-            true if level.remaining < full => self.window(level),
-            false if !level.admits => format!(
-                "other numbers fill nothing: {} {} left, and more come at the new rate from now on",
+        (!level.admits).then(|| {
+            format!(
+                "other numbers fill nothing: {} {} left, and more come at the new rate; `key reset` fills it now, and `unlimited` admits without it",
                 self.in_words(level.remaining),
                 is_or_are(level)
-            ),
-            _ => return None,
-        };
-        Some(format!(
-            "{stays}; `key reset` fills it now, and `unlimited` admits without it"
-        ))
+            )
+        })
     }
 
     fn in_words(&self, units: u64) -> String {
         words::units(units, self.limit.currency.as_deref())
-    }
-
-    /// A window that has begun.
-    fn window(&self, level: &Level) -> String {
-        // A window in debt is followed by others in debt before one is full.
-        let next = level.admits_in_ms.unwrap_or(u64::MAX);
-        let end = Micros(level.full_in_ms.min(next).saturating_mul(1_000));
-        format!(
-            "a raise adds nothing to a window that has begun: {} {} left until {}",
-            self.in_words(level.remaining),
-            is_or_are(level),
-            moment(self.at.after(end))
-        )
     }
 }
 

@@ -311,7 +311,7 @@ impl Core {
         let mut words = "the new configuration is in force".to_owned();
         if !reset.is_empty() {
             words += &format!(
-                "; places in flight are no units, so buckets start afresh: {}",
+                "; another algorithm or period begins new buckets: {}",
                 reset.join(", ")
             );
         }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use tollgate_config::Config;
+use tollgate_policy::Rule;
 use tollgate_replay::{Traffic, report};
 
 use super::args::{Diff, Format, LogOptions};
@@ -24,6 +25,7 @@ pub(super) fn diff(args: &Diff) -> Ended {
     };
     let (removed, added) = (lines(&old), lines(&new));
     let changes = changes(&removed, &added);
+    let new_buckets = new_buckets(&old, &new);
     let mut judged_otherwise = false;
     let mut on_log = None;
     if !args.logs.is_empty() {
@@ -48,6 +50,12 @@ pub(super) fn diff(args: &Diff) -> Ended {
             if changes.is_empty() {
                 text.push_str("They mean the same.\n");
             }
+            if !new_buckets.is_empty() {
+                let names = new_buckets.join(", ");
+                text.push_str(&format!(
+                    "Another algorithm or period begins new buckets: {names}\n"
+                ));
+            }
             if let Some((_, outcome)) = &on_log {
                 for warning in &outcome.warnings {
                     tell!("warning: {warning}");
@@ -65,6 +73,7 @@ pub(super) fn diff(args: &Diff) -> Ended {
                 "same": changes.is_empty(),
                 "removed": side('-'),
                 "added": side('+'),
+                "new_buckets": new_buckets,
             });
             if let Some((survey, outcome)) = &on_log {
                 document["log"] = report::document(survey, outcome);
@@ -74,6 +83,17 @@ pub(super) fn diff(args: &Diff) -> Ended {
     };
     let is_same = changes.is_empty() && !judged_otherwise;
     Ok(if is_same { printed } else { BAD })
+}
+
+/// The limits whose callers begin with new buckets, because they have another algorithm or period.
+fn new_buckets(old: &Config, new: &Config) -> Vec<String> {
+    let is_other = |rule: &&Rule| {
+        let before = old.policy.rules.iter().find(|one| one.name == rule.name);
+        let algorithm = &rule.live.algorithm;
+        before.is_some_and(|before| !before.live.algorithm.has_buckets_of(algorithm))
+    };
+    let others = new.policy.rules.iter().filter(is_other);
+    others.map(|rule| rule.name.to_string()).collect()
 }
 
 /// The meaning of a file: the lines of `check`, each under its heading.

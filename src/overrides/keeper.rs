@@ -7,17 +7,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{
-    Document, Entry, Event, InForce, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, ToldFile,
-    ours,
-};
+use super::{Document, Entry, Event, InForce, Kept, Known, LocalFile, Overrides, ToldFile, ours};
 use tollgate_gateway::gateway::Snapshot;
-use tollgate_limit::{Micros, Placement, Timestamp};
+use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::Override;
 use tollgate_store::{Document as Shared, clock::Clock};
-
-/// How long overrides are remembered after their ends.
-const REMEMBERED: Micros = Micros::from_secs(3_600);
 
 /// How often, and after what time, a start looks whether a store that responds has told its
 /// overrides.
@@ -130,7 +124,6 @@ impl Kept {
         change(&mut known);
         known.count(placement);
         let after = known.of(placement).clone();
-        known.remember_ended(placement, &before, &after, self.clock.now());
         self.put(&known);
         let ahead = known.ahead_of(placement);
         drop(known);
@@ -169,17 +162,12 @@ impl Kept {
 
     /// Puts all overrides in force that have not ended.
     fn put(&self, known: &Known) {
-        let ended = known.ended.iter().cloned();
         let local = known.local.compiled(Placement::Local, 0);
         let shared = known.shared.compiled(Placement::Shared, known.ahead);
-        // One that is in force takes the place of one of its bucket that has ended.
         let now = self.clock.now();
-        let matters = |one: &Override| {
-            let turns = one.effect.may_leave_numbers();
-            one.until > now || (turns && now.since(one.until) < REMEMBERED)
-        };
-        let all = ended.chain(local).chain(shared).filter(matters);
-        self.current.load().limiter.put_overrides(all);
+        let all = local.into_iter().chain(shared);
+        let in_force = all.filter(|one: &Override| one.until > now);
+        self.current.load().limiter.put_overrides(in_force);
     }
 
     /// Gives the leases of these buckets back, and forgets which buckets are exhausted.
@@ -221,36 +209,6 @@ impl Kept {
 }
 
 impl Known {
-    /// Remembers the overrides that `after` lacks: their buckets may have other numbers until they
-    /// are told.
-    fn remember_ended(
-        &mut self,
-        placement: Placement,
-        before: &Document,
-        after: &Document,
-        now: Timestamp,
-    ) {
-        let ahead = self.ahead_of(placement);
-        let is_gone = |entry: &&Entry| {
-            let same = |one: &Entry| (&one.limit, &one.bucket) == (&entry.limit, &entry.bucket);
-            !after.overrides.iter().any(same)
-        };
-        let gone = before.overrides.iter().filter(is_gone);
-        let ended = gone.filter_map(|entry| {
-            let own = entry.compiled(placement, ahead)?;
-            Some(Override {
-                until: own.until.min(now),
-                ..own
-            })
-        });
-        let ended: Vec<Override> = ended.collect();
-        self.ended.extend(ended);
-        self.ended
-            .retain(|one| now.since(one.until) < REMEMBERED && one.until <= now);
-        let too_many = self.ended.len().saturating_sub(OVERRIDES_MAX);
-        self.ended.drain(..too_many);
-    }
-
     pub(super) fn of(&self, placement: Placement) -> &Document {
         match placement {
             Placement::Local => &self.local,

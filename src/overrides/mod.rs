@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tollgate_limit::{Limit, Placement, Timestamp};
-use tollgate_limiter::Override;
 use tollgate_store::clock::Clock;
 
 pub(crate) use change::{ChangeError, NewOverride};
@@ -58,8 +57,6 @@ struct Known {
     shared: Document,
     /// By how much the store's clock is ahead of ours.
     ahead: i64,
-    /// Overrides of shared limits that have ended of late, with the moment by our clock.
-    ended: Vec<Override>,
     /// Until when the local and the shared document have no room, as far as it is known: a flood of
     /// changes is then refused without looking at each override.
     full_until: [Timestamp; 2],

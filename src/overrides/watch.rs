@@ -8,17 +8,11 @@ use tokio::sync::watch;
 
 use super::{Document, Kept, Overrides, PLACES, ToldFile, ours};
 use crate::own_thread::OwnThread;
-use tollgate_limit::{Micros, Placement};
+use tollgate_limit::Placement;
 use tollgate_store::{Document as Shared, clock::Clock};
-
-/// How often buckets are moved back to their tables.
-const BRING_BACK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often what the store told is written again after a failure, such as a full disk.
 const KEEP_TOLD_EVERY: Duration = Duration::from_secs(30);
-
-/// How long after an end a request can be under way that was decided before it.
-const LATEST_REQUEST: Micros = Micros::from_secs(10);
 
 /// How often a test's clock is looked at: its time passes without a timer.
 const TICK: Duration = Duration::from_millis(20);
@@ -80,7 +74,6 @@ impl Kept {
             let now = self.clock.now();
             self.end(since, now);
             since = now;
-            self.current.load().limiter.bring_back();
         }
     }
 
@@ -93,18 +86,11 @@ impl Kept {
             let entries = known.of(placement).overrides.iter();
             entries.map(move |entry| ours(entry.until(), ahead))
         });
-        let (past, coming): (Vec<_>, Vec<_>) = ends.partition(|end| *end <= now);
-        let next = coming.into_iter().min();
+        let next = ends.filter(|end| *end > now).min();
         let next = next.map(|end| Duration::from(end.since(now)));
-        // A request that was decided just before an end may leave its bucket beside the table later.
-        let lifted = known.ended.iter().map(|one| one.until);
-        let mut ended = past.into_iter().chain(lifted);
-        let brings_back = ended.any(|end| now.since(end) < LATEST_REQUEST)
-            || self.current.load().limiter.has_buckets_aside();
-        let bring_back = brings_back.then_some(BRING_BACK_EVERY);
         let is_outdated = self.told.as_ref().is_some_and(ToldFile::is_outdated);
         let keep_told = is_outdated.then_some(KEEP_TOLD_EVERY);
-        let idle = [next, bring_back, keep_told].into_iter().flatten().min()?;
+        let idle = [next, keep_told].into_iter().flatten().min()?;
         Some(match self.clock {
             Clock::System(_) => idle,
             Clock::Manual(_) => TICK,

@@ -1,5 +1,6 @@
 //! The suite: each test is a promise of [`Store`], held against the core.
 
+mod adversary;
 mod ceilings;
 mod edits;
 mod overrides;
@@ -19,11 +20,12 @@ use tollgate_store::Store;
 
 use crate::random::{self, START};
 use crate::subject::{Subject, caller, claim, limit, terms};
+pub(crate) use adversary::adversary_gets_no_more_than_the_largest_numbers;
 pub(crate) use ceilings::units_are_given_back_only_to_their_window;
 pub(crate) use edits::no_edit_of_a_limit_refills_a_bucket;
 pub(crate) use overrides::{
     a_penalty_blocks_a_key_exactly_until_its_end, overrides_grant_no_more_than_their_numbers,
-    raise_keeps_the_earned_part_of_a_unit_and_counts_from_its_beginning,
+    raise_of_a_used_up_window_helps_at_once_and_is_told_its_end,
 };
 pub(crate) use put_back::{
     a_clock_put_back_by_an_hour_delays_no_caller_for_it,
@@ -79,8 +81,7 @@ impl<S: Subject> Twins<S> {
         history.push(asked);
         let [state] = states;
         let changed = claim.cost > 0 && state != before;
-        let now =
-            changed.then(|| Kept::from_parts(found.algorithm().clone(), state, found.beyond()));
+        let now = changed.then(|| Kept::from_parts(found.algorithm().clone(), state, 0));
         (drawn.granted, now)
     }
 
@@ -278,22 +279,19 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
             };
             let mut generations = vec![first.clone()];
             while generations.len() < 3 {
-                // Some are of another algorithm, which goes on with the units that are left. (A shared store does not keep a
-                // bucket's calendar.)
-                let rates = S::kinds().iter().filter(|kind| **kind != Kind::InFlight);
-                let kind = match rng.u8(..3) {
-                    0 if *kind != Kind::InFlight && !matches!(align, Align::Calendar(_)) => {
-                        *rng.choice(rates.collect::<Vec<_>>()).expect("kinds")
-                    }
-                    _ => *kind,
-                };
+                let kind = *kind;
                 let mut terms = random::terms(&mut rng, kind);
                 terms.shared = S::SHARED;
                 if kind == Kind::FixedWindow {
                     terms.align = align.clone();
                 }
-                if let (Some(quota), true) = (first.algorithm.quota(), rng.bool()) {
-                    (terms.amount, terms.period) = (quota.amount, quota.period);
+                if let Some(quota) = first.algorithm.quota() {
+                    if kind != Kind::TokenBucket || rng.bool() {
+                        terms.period = quota.period;
+                    }
+                    if rng.u8(..3) == 0 {
+                        terms.amount = quota.amount;
+                    }
                 }
                 if kind == Kind::InFlight {
                     (terms.burst, terms.debt, terms.max_wait) = (None, 0, Micros::ZERO);
@@ -447,7 +445,7 @@ pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_lon
             }
             let [state] = states;
             if state != before {
-                kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
+                kept = Kept::from_parts(found.algorithm().clone(), state, 0);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The most that a bucket may grant while its numbers change: in every span `burst + rate x T`, with the largest burst and at
-//! each moment the rate in force, and what resets have filled.
+//! The most that a bucket may grant while its numbers change: in every span `burst + rate x T`, with the largest burst and the
+//! highest rate that it has been drawn under, and what resets have filled.
 
-use tollgate_limit::{Micros, Timestamp};
+use tollgate_limit::Timestamp;
 
 /// Units a second, and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,27 +10,16 @@ pub(crate) struct Numbers {
     pub(crate) burst: u64,
 }
 
-/// What has happened from one touch of a bucket (a request that drew from it, granted or not) to the next.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    /// The largest burst at the touch, and since the touch before.
-    burst_at: u64,
-    burst_since: u64,
-    /// What the rates have yielded since the touch before, in millionths of a unit.
-    yielded: u64,
-    /// What resets have filled since the touch before.
-    filled: u64,
-    granted: u64,
-}
-
-/// The history of one bucket.
+/// A bucket of the largest numbers that pays for every grant.
 #[derive(Debug)]
 pub(crate) struct Allowance {
-    pieces: Vec<Piece>,
-    touched: Timestamp,
-    /// The numbers that were in force since the last touch, for any gateway.
-    since: Vec<Numbers>,
-    filled: u64,
+    largest: Numbers,
+    /// Units it has paid less those that were filled in, and the least of it less what time has brought: in millionths.
+    paid: i128,
+    least: i128,
+    start: Timestamp,
+    /// What it has paid, after each request, and when: to be counted again under larger numbers.
+    history: Vec<(Timestamp, i128)>,
 }
 
 pub(crate) const UNIT: u64 = 1_000_000;
@@ -38,66 +27,62 @@ pub(crate) const UNIT: u64 = 1_000_000;
 impl Allowance {
     pub(crate) fn new(own: Numbers, now: Timestamp) -> Self {
         Self {
-            pieces: Vec::new(),
-            touched: now,
-            since: vec![own],
-            filled: 0,
+            largest: own,
+            paid: 0,
+            least: 0,
+            start: now,
+            history: vec![(now, 0)],
         }
     }
 
     /// These numbers are in force too from now on.
-    pub(crate) fn comes(&mut self, numbers: Numbers) {
-        self.since.push(numbers);
+    fn comes(&mut self, numbers: Numbers) {
+        let larger = Numbers {
+            rate: self.largest.rate.max(numbers.rate),
+            burst: self.largest.burst.max(numbers.burst),
+        };
+        if larger != self.largest {
+            self.largest = larger;
+            let history = self.history.iter();
+            let above = history.map(|(at, paid)| paid - self.yielded(*at));
+            self.least = above.min().unwrap_or(0);
+        }
+    }
+
+    /// What the highest rate has yielded until then, in millionths.
+    fn yielded(&self, at: Timestamp) -> i128 {
+        i128::from(at.since(self.start).0) * i128::from(self.largest.rate)
     }
 
     /// A reset fills the bucket.
     pub(crate) fn fill(&mut self) {
-        self.filled += self.burst();
+        self.paid -= i128::from(self.largest.burst) * i128::from(UNIT);
+        let at = self.history.last().map_or(self.start, |(at, _)| *at);
+        self.keep(at);
     }
 
-    fn burst(&self) -> u64 {
-        self.since.iter().map(|one| one.burst).max().unwrap_or(0)
+    fn keep(&mut self, at: Timestamp) {
+        self.least = self.least.min(self.paid - self.yielded(at));
+        self.history.push((at, self.paid));
     }
 
-    /// Requests came at `now`, of which so many units were granted; `in_force`: the numbers that gateways apply now. Returns
-    /// the span that has more than its due.
+    /// Requests came at `now` under these numbers, of which so many units were granted. Returns what is above the bound.
     pub(crate) fn touch(
         &mut self,
         now: Timestamp,
         in_force: &[Numbers],
         granted: u64,
     ) -> Result<(), String> {
-        self.since.extend(in_force);
-        let passed: Micros = now.since(self.touched);
-        let rate = self.since.iter().map(|one| one.rate).max().unwrap_or(0);
-        let burst_at = in_force.iter().map(|one| one.burst).max().unwrap_or(0);
-        self.pieces.push(Piece {
-            burst_at,
-            burst_since: self.burst().max(burst_at),
-            yielded: rate * passed.0,
-            filled: std::mem::take(&mut self.filled),
-            granted,
-        });
-        self.touched = now;
-        self.since = in_force.to_vec();
-        self.check()
-    }
-
-    /// Every span that ends with the last touch.
-    fn check(&self) -> Result<(), String> {
-        let (mut granted, mut yielded, mut filled, mut burst) = (0, 0, 0, 0);
-        for (place, piece) in self.pieces.iter().enumerate().rev() {
-            granted += piece.granted;
-            let due = (burst.max(piece.burst_at) + filled) * UNIT + yielded;
-            if granted * UNIT > due {
-                return Err(format!(
-                    "{granted} units of {due} millionths since touch {place}: {:#?}",
-                    &self.pieces[place..]
-                ));
-            }
-            burst = burst.max(piece.burst_since);
-            yielded += piece.yielded;
-            filled += piece.filled;
+        for numbers in in_force {
+            self.comes(*numbers);
+        }
+        self.keep(now);
+        self.paid += i128::from(granted) * i128::from(UNIT);
+        let most = i128::from(self.largest.burst) * i128::from(UNIT);
+        let above = self.paid - self.yielded(now) - self.least - most;
+        self.keep(now);
+        if above > 0 {
+            return Err(format!("{above} millionths of a unit too much: {self:?}"));
         }
         Ok(())
     }

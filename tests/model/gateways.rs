@@ -153,12 +153,8 @@ impl World {
 
     /// Something has changed for a limit in a gateway.
     pub(crate) fn changed(&mut self, gateway: usize, index: usize) {
-        let numbers = self.applied(gateway, index);
         let traced = &mut self.traced[place(gateway, index)];
         (traced.empty, traced.due) = (None, None);
-        for numbers in numbers {
-            traced.allowance.comes(numbers);
-        }
     }
 
     /// Sets an override, or lifts it, by a gateway.

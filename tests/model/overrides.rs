@@ -49,7 +49,10 @@ impl World {
             (one.known[SHARED], one.own[SHARED])
         };
         let alike = index == LOCAL || known(0) == known(1);
+        // The end of an override changes what was promised.
+        let ends = self.in_force(gateway, index).map(|known| known.until);
         let due = wait.filter(|_| alike).map(|wait| now.after(wait));
+        let due = due.filter(|due| ends.is_none_or(|end| *due < end));
         self.traced[place(gateway, index)].due = due;
         self.history.push(format!(
             "{now:?} gateway {gateway} limit {index} {applied:?}: {granted}"
@@ -168,7 +171,7 @@ impl World {
                     .for_each(|index| self.changed(gateway, index));
             }
             6 => self.restart(gateway),
-            _ => self.gateways[gateway].limiter.bring_back(),
+            _ => {}
         }
         // The other gateway learns at once, or with a later change.
         let other = 1 - gateway;
@@ -205,7 +208,6 @@ fn trace(rng: &mut Rng, closely: bool, renumbers: bool) {
     // At rest each gateway has the limits' own numbers again, and nothing is missing.
     world.pass(Micros::from_secs(3_600), closely);
     for (gateway, index) in [(0, SHARED), (0, LOCAL), (1, LOCAL)] {
-        world.gateways[gateway].limiter.bring_back();
         let burst = world.gateways[gateway].own[index].burst;
         for key in [KEY, b"other"] {
             let granted = (0..80).filter(|_| world.check(gateway, index, key).is_ok());

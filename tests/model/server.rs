@@ -1,13 +1,10 @@
-//! A shared store by its definition: one map of buckets, each kept in the numbers of its last draw. It forgets none, is never
+//! A shared store by its definition: one map of buckets, each kept in the numbers of its last grant. It forgets none, is never
 //! away, and does at once what a real store does with its next call.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use tollgate_limit::rescale::Kept;
-use tollgate_limit::{
-    Change, Claim, Draw, Limit, Micros, Settlement, Standing, Timestamp, Verdict,
-};
+use tollgate_limit::{Change, Claim, Draw, Kept, Limit, Settlement, Standing, Verdict};
 use tollgate_store::clock::Clock;
 use tollgate_store::{Deadline, HashKey, Store, StoreError};
 
@@ -64,7 +61,7 @@ impl Store for Server {
         let judged: Vec<_> = claims
             .iter()
             .zip(&seen)
-            .map(|(claim, kept)| kept.algorithm().judge(kept.state(), claim.cost, now))
+            .map(|(claim, kept)| claim.limit.algorithm.judge(kept.state(), claim.cost, now))
             .collect();
         let verdicts: Vec<Verdict> = judged.iter().map(Verdict::from).collect();
         let granted = claims
@@ -77,12 +74,13 @@ impl Store for Server {
                 buckets.insert(self.names.bucket(claim.limit, claim.key), kept.clone());
             }
         }
-        let standing = |(kept, verdict): (&Kept, Verdict)| {
-            Standing::new(verdict, kept.algorithm().report(kept.state(), now))
+        let standing = |((claim, kept), verdict): ((&Claim<'_>, &Kept), Verdict)| {
+            Standing::new(verdict, claim.limit.algorithm.report(kept.state(), now))
         };
+        let seen = claims.iter().zip(&seen);
         Ok(Draw {
             granted,
-            standings: seen.iter().zip(verdicts).map(standing).collect(),
+            standings: seen.zip(verdicts).map(standing).collect(),
         })
     }
 
@@ -105,19 +103,11 @@ impl Store for Server {
         let buckets = self.buckets.lock().expect("not poisoned");
         let standing = |claim: &Claim<'_>| {
             let kept = self.seen(&buckets, claim);
-            let own = kept.algorithm();
+            let own = &claim.limit.algorithm;
             let verdict = Verdict::from(&own.judge(kept.state(), claim.cost, now));
             Standing::new(verdict, own.report(kept.state(), now))
         };
         Ok(claims.iter().map(standing).collect())
-    }
-
-    fn take_numbers(&self, limit: &Limit, key: &[u8], ago: Micros) {
-        let now = self.clock.now();
-        let since = Timestamp::from_micros(now.as_micros() - ago.0);
-        self.change(limit, key, |kept| {
-            *kept = kept.under_since(&limit.algorithm, since, now);
-        });
     }
 
     fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {

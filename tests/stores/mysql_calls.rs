@@ -39,8 +39,8 @@ async fn mysql_one_and_several_limits_are_decided_in_one_call_each() {
     }
     server.sql("SET GLOBAL general_log = 0");
     assert_eq!(granted, [true, true, true, false, true, true, false]);
-    let asked = "SELECT COALESCE(SUM(argument LIKE 'CALL tollgate_draw_2(%'), 0),
-                        COALESCE(SUM(argument LIKE 'CALL tollgate_draw_one_2(%'), 0),
+    let asked = "SELECT COALESCE(SUM(argument LIKE 'CALL tollgate_draw_3(%'), 0),
+                        COALESCE(SUM(argument LIKE 'CALL tollgate_draw_one_3(%'), 0),
                         COALESCE(SUM(argument LIKE '%tollgate_buckets%FOR UPDATE%'), 0)
                  FROM mysql.general_log WHERE argument NOT LIKE '%general_log%'";
     let told = server.sql(asked);

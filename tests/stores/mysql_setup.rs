@@ -66,13 +66,13 @@ async fn mysql_gateway_without_the_right_to_create_says_what_to_do_and_works_onc
         b"a",
     )
     .await;
-    server.sql("ALTER TABLE tollgate_buckets COMMENT = 'tollgate 2'");
+    server.sql("ALTER TABLE tollgate_buckets COMMENT = 'tollgate 3'");
     says(
         &StoreKind::Mysql.open(&url, |_| ()),
         "is of another version",
     )
     .await;
-    server.sql("ALTER TABLE tollgate_buckets COMMENT = 'tollgate 1', ENGINE = Aria");
+    server.sql("ALTER TABLE tollgate_buckets COMMENT = 'tollgate 2', ENGINE = Aria");
     says(&StoreKind::Mysql.open(&url, |_| ()), "has the engine Aria").await;
 }
 

@@ -64,7 +64,7 @@ fn limits(version: u64) -> Vec<Arc<Limit>> {
         Terms {
             burst: Some(4),
             max_wait: Micros(2_100_000),
-            ..terms(Kind::Interval, 2, Micros(more(1_000_000)))
+            ..terms(Kind::Interval, more(2), second)
         },
         terms(Kind::FixedWindow, more(6), Micros(2_000_000)),
         Terms {
@@ -79,7 +79,7 @@ fn limits(version: u64) -> Vec<Arc<Limit>> {
         terms(Kind::SlidingLog, more(5), Micros(2_500_000)),
         Terms {
             max_wait: Micros(1_200_000),
-            ..terms(Kind::SlidingLog, 4, Micros(more(2_000_000)))
+            ..terms(Kind::SlidingLog, more(4), Micros(2_000_000))
         },
         terms(Kind::InFlight, more(7), Micros::ZERO),
     ];
@@ -187,7 +187,7 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
         }
         for (((claim, view), before), state) in claims.iter().zip(&views).zip(before).zip(states) {
             if claim.cost > 0 && state != before {
-                let kept = Kept::from_parts(view.algorithm().clone(), state, view.beyond());
+                let kept = Kept::from_parts(view.algorithm().clone(), state, 0);
                 model.insert((claim.limit.index, caller), kept);
             }
         }

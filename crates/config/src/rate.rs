@@ -30,6 +30,23 @@ pub(crate) enum Rate {
     Unlimited,
 }
 
+impl Rate {
+    /// Whether both count in the same period, or one of them counts nothing.
+    pub(crate) fn has_period_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Per { rate, unit, .. },
+                Self::Per {
+                    rate: its,
+                    unit: its_unit,
+                    ..
+                },
+            ) => rate.period == its.period && (*unit == Unit::Month) == (*its_unit == Unit::Month),
+            _ => true,
+        }
+    }
+}
+
 /// The code of a unit of money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Currency([u8; 3]);

@@ -195,8 +195,7 @@ impl Algorithm {
     }
 
     /// Whether `cost` can be drawn at `now` from the bucket in `state` (`None`: a full bucket).
-    /// Draws nothing. A state of another algorithm counts as `None`: [`Algorithm::rescale`] makes
-    /// it one of this algorithm.
+    /// Draws nothing. A state of another algorithm counts as `None`.
     pub fn judge(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Judged<Next> {
         fn lift<S>(judged: Judged<S>, next: fn(S) -> Next) -> Judged<Next> {
             judged.map(|granted| Granted {
@@ -319,39 +318,5 @@ impl Algorithm {
     /// Whether its units are places, which requests hold until they end.
     pub const fn holds_places(&self) -> bool {
         matches!(self, Self::InFlight(_))
-    }
-
-    /// The bucket of this limit under its `new` numbers: the units at `now`, rounded down, clamped
-    /// to the new burst and never increased. A rate that becomes a concurrency limit, or the other way
-    /// round, starts fresh (`None`): places in flight are no units. A full bucket is full under the
-    /// new numbers too, because a full bucket may have been forgotten already.
-    pub fn rescale(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
-        if self.expiry(state).is_some_and(|expiry| expiry <= now) {
-            return None;
-        }
-        self.renumber(state, new, now)
-    }
-
-    /// Like [`Algorithm::rescale`], for a bucket that must be kept even when it is full.
-    pub(super) fn renumber(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
-        match (self, new, state) {
-            (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
-                old.rescale(*level, new, now).map(State::Level)
-            }
-            (Self::Interval(old), Self::Interval(new), State::Steps(steps))
-            | (Self::FixedWindow(old), Self::FixedWindow(new), State::Steps(steps)) => {
-                old.rescale(*steps, new, now).map(State::Steps)
-            }
-            (Self::SlidingWindow(old), Self::SlidingWindow(new), State::Pair(pair)) => {
-                old.rescale(*pair, new, now).map(State::Pair)
-            }
-            (Self::SlidingLog(old), Self::SlidingLog(new), State::Log(log)) => {
-                Some(old.rescale(log, new, now))
-                    .filter(|log| !log.is_empty())
-                    .map(State::Log)
-            }
-            (Self::InFlight(_), Self::InFlight(_), State::Held(held)) => Some(State::Held(*held)),
-            _ => self.translate(state, new, now),
-        }
     }
 }

@@ -81,13 +81,15 @@ pub struct Level {
     pub at: Timestamp,
 }
 
-/// A bucket that is refilled in steps: whole units, and the start of the step they belong to.
+/// A bucket that is refilled in steps: what was used, and the start of the step it was used in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Units left. Below zero: the bucket is in debt, or waiting requests have drawn in advance.
-    pub units: i64,
+    /// Units used. Above the burst: the bucket is in debt, or waiting requests have drawn in advance.
+    pub used: u64,
     /// The start of the current step (window); never decreases.
     pub since: Timestamp,
+    /// Units that a step frees: the largest amount it was drawn under.
+    pub amount: u64,
 }
 
 /// Counts of two adjacent windows.

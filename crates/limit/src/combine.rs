@@ -32,8 +32,9 @@ impl Algorithm {
                 let (a, b) = (bucket.current(Some(*a), at), bucket.current(Some(*b), at));
                 // The later start also has the later boundaries.
                 State::Steps(Steps {
-                    units: a.units.min(b.units),
+                    used: a.used.max(b.used),
                     since: a.since.max(b.since),
+                    amount: a.amount.min(b.amount),
                 })
             }
             (Self::SlidingWindow(window), State::Pair(a), State::Pair(b)) => {
@@ -59,8 +60,9 @@ impl Algorithm {
         match self {
             Self::TokenBucket(_) => Some(State::Level(Level { level: 0, at: now })),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => Some(State::Steps(Steps {
-                units: 0,
+                used: bucket.quota().burst,
                 since: bucket.start_of(now),
+                amount: bucket.quota().amount,
             })),
             Self::SlidingWindow(window) => Some(State::Pair(Pair {
                 current: window.quota().amount,

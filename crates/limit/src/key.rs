@@ -1,12 +1,13 @@
 //! The bytes that select one bucket.
 //!
-//! A bucket is selected by its limit's *name*, its role and the caller's identity, never by the
-//! numbers, so state survives a change of configuration. The identity part is encoded once per
+//! A bucket is selected by its limit's *name*, its role and the caller's identity, and by the algorithm
+//! and the period of its windows ([`of_bucket`]). It is never selected by the numbers, so state survives
+//! a change of them. The identity part is encoded once per
 //! request and shared by every limit with the same scope.
 
 use smallvec::SmallVec;
 
-use super::{Limit, Role};
+use super::{Algorithm, Align, Limit, Role};
 
 /// The encoded identity of a caller under one scope. Each part is prefixed with its length, so two
 /// different lists of parts never have the same bytes. Empty for a limit that all callers share.
@@ -27,11 +28,37 @@ pub fn identity<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> KeyBytes {
     key
 }
 
-/// The canonical bytes of one bucket: version, limit name, role, identity. Shared stores keep a
-/// keyed hash of them. They are a stable format: another version selects other buckets, which
-/// refills every caller.
+/// The canonical bytes of one key of a limit: version, limit name, role, identity. A keyed hash of them
+/// names the key in overrides. They are a stable format.
 pub fn canonical(limit: &Limit, identity: &[u8]) -> KeyBytes {
     let mut key = of_limit(&limit.name, limit.role);
+    key.extend_from_slice(identity);
+    key
+}
+
+/// The bytes of one bucket in a shared store: those of the key, with what makes the states of a bucket
+/// comparable: the algorithm and, of windows, logs and intervals, the period and the boundaries.
+pub fn of_bucket(limit: &Limit, identity: &[u8]) -> KeyBytes {
+    let mut key = of_limit(&limit.name, limit.role);
+    let (form, align) = match &limit.algorithm {
+        Algorithm::TokenBucket(_) => (0, &Align::FirstHit),
+        Algorithm::InFlight(_) => (1, &Align::FirstHit),
+        Algorithm::Interval(bucket) => (2, bucket.align()),
+        Algorithm::FixedWindow(window) => (3, window.align()),
+        Algorithm::SlidingWindow(_) => (4, &Align::FirstHit),
+        Algorithm::SlidingLog(_) => (5, &Align::FirstHit),
+    };
+    key.push(form);
+    if form >= 2 {
+        let period = limit.algorithm.quota().map_or(0, |quota| quota.period.0);
+        key.extend_from_slice(&period.to_le_bytes());
+        let words = match align {
+            Align::FirstHit => "",
+            Align::Clock => "clock",
+            Align::Calendar(calendar) => &calendar.words,
+        };
+        push_part(&mut key, words.as_bytes());
+    }
     key.extend_from_slice(identity);
     key
 }
@@ -88,7 +115,7 @@ fn push_length(key: &mut KeyBytes, mut length: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures;
+    use crate::{Kind, Micros, Terms, fixtures};
 
     /// Golden values: a change here refills every bucket of every shared store.
     #[test]
@@ -111,6 +138,38 @@ mod tests {
         let long = identity([[b'x'; 300].as_slice()]);
         assert_eq!(&long[..3], b"\xac\x02x");
         assert_eq!(long.len(), 302);
+    }
+
+    /// The numbers never select a bucket; the algorithm does, and the period of windows.
+    #[test]
+    fn bucket_is_named_by_algorithm_and_by_the_period_of_windows() {
+        let limit = fixtures::per_minute("search", 100, 20);
+        assert_eq!(
+            of_bucket(&limit, b"\x04acme").as_slice(),
+            b"\x01\x06search\x00\x00\x04acme"
+        );
+        let second = Micros::from_secs(1);
+        let made = |kind, amount, period, align| {
+            let terms = Terms {
+                align,
+                ..fixtures::terms(kind, amount, period)
+            };
+            of_bucket(&fixtures::limit("it", &terms), b"")
+        };
+        let minute = Micros::from_secs(60);
+        let mut all: Vec<KeyBytes> = Vec::new();
+        for kind in fixtures::RATES {
+            let name = made(kind, 7, second, Align::FirstHit);
+            assert_eq!(name, made(kind, 8, second, Align::FirstHit), "{kind:?}");
+            let other = made(kind, 7, minute, Align::FirstHit);
+            assert_eq!(name == other, kind == Kind::TokenBucket, "{kind:?}");
+            all.push(name);
+        }
+        all.push(made(Kind::FixedWindow, 7, second, Align::Clock));
+        all.push(made(Kind::InFlight, 7, Micros::ZERO, Align::FirstHit));
+        for (place, one) in all.iter().enumerate() {
+            assert!(!all[..place].contains(one), "{place}");
+        }
     }
 
     #[test]

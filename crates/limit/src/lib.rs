@@ -19,9 +19,10 @@ pub mod draw;
 #[doc(hidden)]
 pub mod fixtures;
 pub mod in_flight;
-pub mod rescale;
+pub mod kept;
 pub mod key;
 pub mod lease;
+mod numbers;
 mod other_numbers;
 mod penalty;
 pub mod hex;
@@ -44,11 +45,11 @@ pub use calendar::Calendar;
 pub use claim::{CLAIMS_MAX, Change, Claim, Draw, Settlement, Standing, Verdict};
 pub use conditions::{Conditions, Following, RateConditions};
 pub use draw::draw_all;
+pub use kept::Kept;
 pub use key::KeyBytes;
 pub use limit_spec::{Align, Kind, Terms};
 pub use penalty::Penalty;
 pub use quota::{Quota, QuotaError, Rate, UNITS_MAX};
-pub use rescale::Kept;
 pub use time::{Micros, Timestamp};
 pub use token_bucket::TokenBucket;
 

@@ -57,6 +57,18 @@ pub enum Align {
     Calendar(Arc<Calendar>),
 }
 
+impl Align {
+    /// Whether windows of one period begin at the same moments. A calendar is as its description
+    /// says: its list of boundaries grows as time passes.
+    pub fn is_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::FirstHit, Self::FirstHit) | (Self::Clock, Self::Clock) => true,
+            (Self::Calendar(a), Self::Calendar(b)) => a.words == b.words,
+            _ => false,
+        }
+    }
+}
+
 impl Terms {
     /// A limit in the process with nothing but a rate.
     pub fn new(kind: Kind, amount: u64, period: Micros) -> Self {

@@ -74,8 +74,8 @@ impl Algorithm {
                 (Align::FirstHit, 0)
             }
         };
-        if matches!(align, Align::Calendar(_)) && period != quota.period {
-            return no("the windows of a calendar keep their length: only the number can change");
+        if self.kind() != Kind::TokenBucket && period != quota.period {
+            return no("this limit keeps its period: only the number can change");
         }
         let terms = Terms {
             kind: self.kind(),

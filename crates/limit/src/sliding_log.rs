@@ -252,7 +252,7 @@ impl SlidingLog {
         }
     }
 
-    /// Corrects an earlier grant. A charge counts as of now, up to one quota above the quota; where
+    /// Corrects an earlier grant. A charge counts as of now, and no longer than a grant; where
     /// grants are settled, it queues instead. A refund is taken from the oldest grants, whichever
     /// grant it was for: the remaining grants are the later ones, so nothing leaves the log earlier
     /// than it would have. It is dropped while a request may be waiting (see
@@ -264,7 +264,7 @@ impl SlidingLog {
                 self.line_up(log, more, from, now)
             }
             Change::Charge { more } => {
-                let room = (2 * self.quota.amount).saturating_sub(self.counted(Some(log), from));
+                let room = (2 * LOG_UNITS_MAX).saturating_sub(self.counted(Some(log), from));
                 let (at, units) = (from, more.min(room));
                 self.take(log, Entry { at, units });
             }
@@ -324,38 +324,6 @@ impl SlidingLog {
     pub fn expiry(&self, log: &Log) -> Timestamp {
         log.last()
             .map_or(Timestamp::default(), |last| last.after(self.quota.period))
-    }
-
-    /// The log under `new`: the units left stay, clamped to the new quota and never increased. With
-    /// a shorter period the used units count as of now, because their grants would be forgotten at
-    /// once.
-    pub fn rescale(&self, log: &Log, new: &Self, now: Timestamp) -> Log {
-        let from = log.last().map_or(now, |last| last.max(now));
-        let counted = self.counted(Some(log), from);
-        let remaining = self
-            .quota
-            .amount
-            .saturating_sub(counted)
-            .min(new.quota.amount);
-        let used = new.quota.amount - remaining;
-        let mut kept = Log::default();
-        if new.quota.period >= self.quota.period {
-            kept.entries
-                .extend(log.entries().filter(|entry| self.counts(*entry, from)));
-        }
-        let (at, units) = (from, used.saturating_sub(new.counted(Some(&kept), from)));
-        new.take(&mut kept, Entry { at, units });
-        kept
-    }
-
-    /// The same quota, with the `max_wait` of the current draw.
-    pub(super) fn bare(&self, max_wait: Micros) -> Self {
-        Self {
-            max_wait,
-            settled: 0,
-            reach: Micros::ZERO,
-            ..self.clone()
-        }
     }
 
     fn counts(&self, entry: Entry, now: Timestamp) -> bool {

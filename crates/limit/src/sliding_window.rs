@@ -55,11 +55,8 @@ impl SlidingWindow {
                 ),
             )]);
         }
-        // A settlement may count up to one quota above the quota, or less where that would not fit.
-        let most = fits.min(2 * i128::from(quota.amount));
-        let most = u64::try_from(most).expect("at most twice the amount");
         Ok(Self {
-            most,
+            most: u64::try_from(fits).unwrap_or(u64::MAX),
             settled: 0,
             ahead: 0,
             max_wait,
@@ -103,21 +100,12 @@ impl SlidingWindow {
         self.ahead
     }
 
-    /// The same numbers, without settlement.
-    pub(super) fn bare(&self) -> Self {
-        Self {
-            settled: 0,
-            ahead: 0,
-            ..self.clone()
-        }
-    }
-
     /// Its amount and period.
     pub fn quota(&self) -> &Quota {
         &self.quota
     }
 
-    /// The highest count that a settlement may give a window.
+    /// The highest count that can be weighed exactly.
     pub fn most(&self) -> u64 {
         self.most
     }
@@ -214,8 +202,8 @@ impl SlidingWindow {
         }
     }
 
-    /// Corrects an earlier grant; `None`: no count is left. A charge stops at one quota above the
-    /// quota; where grants are settled, it continues in the following windows. A refund is taken
+    /// Corrects an earlier grant; `None`: no count is left. A charge goes with its window; where
+    /// grants are settled, what exceeds the quota continues in the following windows. A refund is taken
     /// from the window that it names, or else from the current window first, then from the previous
     /// one.
     pub fn settle(&self, state: Option<Pair>, change: Change, now: Timestamp) -> Option<Pair> {
@@ -301,23 +289,6 @@ impl SlidingWindow {
             (0, _) => end,
             _ => end.after(self.quota.period),
         }
-    }
-
-    /// The state under `new`: the units left stay, clamped to the new quota and never increased.
-    /// Used units count as of now, in one window, or in the future window that is already filled.
-    pub fn rescale(&self, state: Pair, new: &Self, now: Timestamp) -> Option<Pair> {
-        if self.quota.amount == new.quota.amount && self.quota.period == new.quota.period {
-            return Some(state);
-        }
-        let remaining = self
-            .report(Some(state), now)
-            .remaining
-            .min(new.quota.amount);
-        let used = new.quota.amount - remaining;
-        (used > 0).then(|| Pair {
-            current: used,
-            ..new.current(None, now.max(state.start))
-        })
     }
 }
 

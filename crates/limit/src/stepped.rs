@@ -12,7 +12,6 @@
 
 mod boundaries;
 mod exact;
-mod rescale;
 
 use super::bucket::{Granted, Judged, Refused, Report, Steps};
 use super::claim::Change;
@@ -23,14 +22,13 @@ use super::time::{Micros, Timestamp};
 /// The most calendar windows, in each direction, that a shared store receives for a decision.
 pub const CALENDAR_STEPS_MAX: u64 = 64;
 
-/// The checked parameters of a bucket refilled in steps. Its state counts whole units.
+/// The checked parameters of a bucket refilled in steps. Its state counts what was used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stepped {
     quota: Quota,
     align: Align,
     debt: u64,
     max_wait: Micros,
-    amount: i64,
     burst: i64,
     floor: i64,
     settled: u64,
@@ -79,24 +77,38 @@ impl Stepped {
         self.floor
     }
 
-    /// The state at `now`: whole steps gained, and the start of the step that contains `now`. A
-    /// clock that stepped back gains nothing.
+    /// The state at `now`: what whole steps have freed, and the start of the step that contains
+    /// `now`. A clock that stepped back frees nothing. A bucket that was drawn under a smaller amount
+    /// frees this one's, as of its first request under it.
     pub fn current(&self, state: Option<Steps>, now: Timestamp) -> Steps {
         let fresh = Steps {
-            units: self.burst,
+            used: 0,
             since: self.start_of(now),
+            amount: self.quota.amount,
         };
-        let Some(Steps { units, since }) = state else {
+        let Some(Steps {
+            used,
+            since,
+            amount,
+        }) = state
+        else {
             return fresh;
         };
+        let amount = amount.max(self.quota.amount);
         let passed = self.steps_between(since, now);
-        if units >= self.burst || passed >= self.steps_to_gain(self.burst - units) {
+        if passed >= used.div_ceil(amount) {
             return fresh;
         }
         Steps {
-            units: units + signed(passed) * self.amount,
+            used: used - passed * amount,
             since: self.boundary(since, passed),
+            amount,
         }
+    }
+
+    /// Units left; below zero where they are owed.
+    fn left(&self, state: Steps) -> i64 {
+        self.burst.saturating_sub(signed(state.used))
     }
 
     /// Whether `cost` can be drawn at `now`.
@@ -104,34 +116,33 @@ impl Stepped {
         if cost > self.quota.burst.saturating_add(self.debt) {
             return Err(Refused::NEVER);
         }
-        let price = signed(cost);
         // Never while a debt is open: the caller that makes the debt passes now, the next one
         // waits.
         let need = signed(cost.saturating_sub(self.debt));
-        let Steps { units, since } = self.current(state, now);
-        if units >= need {
+        let current = self.current(state, now);
+        let left = self.left(current);
+        if left >= need {
             return Ok(Granted {
                 wait: Micros::ZERO,
                 next: Steps {
-                    units: units - price,
-                    since,
+                    used: current.used + cost,
+                    ..current
                 },
             });
         }
-        let steps = self.steps_to_gain(need - units);
-        let wait = self.boundary(since, steps).since(now);
+        let steps = current.steps_to_free(need - left);
+        let wait = self.boundary(current.since, steps).since(now);
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
-        // Units that would exceed the capacity by the due boundary are lost, as they are for a
+        // What a step would free beyond what was used by the due boundary is lost, as it is for a
         // request that arrives then.
-        let gained = signed(steps) * self.amount;
-        let due = (units + gained).min(self.burst);
+        let freed = steps * current.amount;
         Ok(Granted {
             wait,
             next: Steps {
-                units: due - price - gained,
-                since,
+                used: current.used.max(freed) + cost,
+                ..current
             },
         })
     }
@@ -139,23 +150,23 @@ impl Stepped {
     /// The bucket's numbers. `to_boundary`: the effective window ends with the step (windows)
     /// instead of following the rate (intervals).
     pub fn report(&self, state: Option<Steps>, now: Timestamp, to_boundary: bool) -> Report {
-        let Steps { units, since } = self.current(state, now);
-        let remaining = u64::try_from(units).unwrap_or(0);
-        let until = |steps| self.boundary(since, steps).since(now);
+        let current = self.current(state, now);
+        let left = self.left(current);
+        let remaining = u64::try_from(left).unwrap_or(0);
+        let until = |steps| self.boundary(current.since, steps).since(now);
         let effective = match remaining {
-            0 => until(self.steps_to_gain(1 - units)),
+            0 => until(current.steps_to_free(1 - left)),
             _ if to_boundary => until(1),
             _ => self.quota.time_for(remaining),
         };
-        let reset = if units >= self.burst {
-            Micros::ZERO
-        } else {
-            until(self.steps_to_gain(self.burst - units))
+        let reset = match current.used {
+            0 => Micros::ZERO,
+            used => until(used.div_ceil(current.amount)),
         };
         // Units below zero are those of later windows, for which requests wait. (With a debt they
         // may have been granted without a wait.)
         let ahead = if self.max_wait > Micros::ZERO && self.debt == 0 {
-            self.steps_to_gain(units.saturating_neg())
+            current.steps_to_free(left.saturating_neg())
         } else {
             0
         };
@@ -163,54 +174,61 @@ impl Stepped {
             remaining,
             reset,
             effective,
-            window_end: self.boundary(since, ahead + 1),
+            window_end: self.boundary(current.since, ahead + 1),
         }
     }
 
-    /// Corrects an earlier grant; `None`: full again. A charge stops at [`Stepped::floor`]. A
-    /// refund never fills above the burst, and is dropped while a request may be waiting for its
-    /// step (see [`super::TokenBucket::settle`]).
+    /// Corrects an earlier grant; `None`: nothing is used. A charge stops at [`Stepped::floor`], or
+    /// at that of the larger amount that the bucket was drawn under. A refund is dropped while a
+    /// request may be waiting for its step (see [`super::TokenBucket::settle`]).
     pub fn settle(&self, state: Option<Steps>, change: Change, now: Timestamp) -> Option<Steps> {
-        let Steps { units, since } = self.current(state, now);
+        let current = self.current(state, now);
+        let used = current.used;
         let is_of_now = match change {
-            Change::RefundWithin { window_end, .. } => self.boundary(since, 1) == window_end,
+            Change::RefundWithin { window_end, .. } => {
+                self.boundary(current.since, 1) == window_end
+            }
             _ => true,
         };
-        let may_return = is_of_now && (units >= 0 || self.max_wait == Micros::ZERO);
+        let may_return = is_of_now && (self.left(current) >= 0 || self.max_wait == Micros::ZERO);
         let settled = match change {
-            Change::Charge { more } => units
-                .saturating_sub(signed(more))
-                .max(self.floor())
-                .min(units),
+            Change::Charge { more } => used.saturating_add(more).min(self.most(current)).max(used),
             Change::Refund { units: back }
             | Change::RefundWithin { units: back, .. }
             | Change::Withdraw { units: back, .. }
                 if may_return =>
             {
-                units.saturating_add(signed(back)).min(self.burst)
+                used.saturating_sub(back)
             }
             Change::RefundWithin { .. }
             | Change::Refund { .. }
             | Change::Withdraw { .. }
-            | Change::Release { .. } => units,
+            | Change::Release { .. } => used,
         };
-        (settled < self.burst).then_some(Steps {
-            units: settled,
-            since,
+        (settled > 0).then_some(Steps {
+            used: settled,
+            ..current
         })
+    }
+
+    /// The most that a charge lets be used.
+    fn most(&self, state: Steps) -> u64 {
+        let own = self.burst.saturating_sub(self.floor);
+        u64::try_from(own).unwrap_or(0) + state.amount.saturating_sub(self.quota.amount)
     }
 
     /// When the bucket equals no bucket.
     pub fn expiry(&self, state: Steps) -> Timestamp {
-        self.boundary(
-            state.since,
-            self.steps_to_gain(self.burst.saturating_sub(state.units)),
-        )
+        self.boundary(state.since, state.used.div_ceil(state.amount.max(1)))
     }
+}
 
-    /// The least number of whole steps that gain `gain` units.
-    fn steps_to_gain(&self, gain: i64) -> u64 {
-        u64::try_from(gain).unwrap_or(0).div_ceil(self.quota.amount)
+impl Steps {
+    /// The least number of whole steps that free `units`.
+    fn steps_to_free(self, units: i64) -> u64 {
+        u64::try_from(units)
+            .unwrap_or(0)
+            .div_ceil(self.amount.max(1))
     }
 }
 

@@ -7,7 +7,7 @@
 
 mod exact;
 mod following;
-mod rescale;
+mod widened;
 
 use super::bucket::{Granted, Judged, Level, Refused, Report};
 use super::claim::Change;

@@ -87,17 +87,6 @@ impl Denied {
         self.retry_after = longest;
     }
 
-    /// With other standings of the claims that their buckets decided.
-    pub(super) fn with_standings(mut self, other: impl Fn(usize, Standing) -> Standing) -> Self {
-        for (place, standing) in self.standings.iter_mut().enumerate() {
-            if (self.unasked | self.ungoverned) & bit(place) == 0 {
-                *standing = other(place, *standing);
-            }
-        }
-        self.set_retry_after();
-        self
-    }
-
     /// Bit i of `ungoverned`: claim i was decided without its store.
     pub(super) fn without_store(mut self, ungoverned: u16) -> Self {
         self.ungoverned = ungoverned;

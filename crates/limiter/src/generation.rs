@@ -13,7 +13,6 @@ use super::handover::Handover;
 use super::overrides::{Found, Overrides};
 use super::penalties::Penalties;
 use super::permit::{DrawnFrom, Settle};
-use super::renumbered::Renumbered;
 use super::shares::Shares;
 use super::{Decision, Denied, Permit, decision, overridden};
 
@@ -29,7 +28,6 @@ pub(crate) struct Generation<S> {
     pub(crate) handover: Arc<Handover>,
     pub(crate) overrides: Arc<Overrides>,
     pub(crate) penalties: Arc<Penalties>,
-    pub(crate) renumbered: Renumbered,
     /// Whether a limit has a penalty.
     pub(crate) has_penalties: bool,
     /// For each limit, the bucket in the shared store that says whether a key is blocked.

@@ -23,7 +23,6 @@ mod penalized;
 mod penalties;
 mod two_stores;
 mod peek;
-mod renumbered;
 mod permit;
 mod shares;
 
@@ -54,7 +53,6 @@ use counters::Counters;
 use feedback::Feedback;
 use generation::{Generation, unasked};
 use penalties::Penalties;
-use renumbered::Renumbered;
 use shares::Shares;
 
 /// Decides about requests under one compiled policy. Clones share the buckets.
@@ -155,7 +153,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 handover: Arc::default(),
                 overrides: Arc::default(),
                 penalties,
-                renumbered: Renumbered::default(),
                 has_penalties: has_penalties(limits),
                 penalty_buckets: penalized::buckets(limits),
             }),
@@ -163,8 +160,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
     }
 
     /// The limiter for the next policy. Buckets are carried over by name, tier and role: unchanged
-    /// limits keep the same buckets, changed numbers rescale them and never add units, a changed
-    /// algorithm starts fresh. Charges of requests still in flight on `self` are not lost.
+    /// limits keep the same buckets, changed numbers never add units to a token bucket, another algorithm or
+    /// period begins new ones. Charges of requests still in flight on `self` are not lost.
     pub fn next(&self, limits: &[Arc<Limit>], shared: Arc<S>) -> (Self, CarryReport) {
         let before = &self.generation;
         let (local, report) = before.local.next(limits);
@@ -174,8 +171,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
             Arc::ptr_eq(&before.shared, &shared),
         );
         substitute(&*shared, &shares);
-        let now = before.local.clock().now();
-        let renumbered = Renumbered::new(&before.renumbered, &before.limits, limits, now);
         let generation = Generation {
             limits: limits.into(),
             local,
@@ -186,7 +181,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
             handover: Arc::clone(&before.handover),
             overrides: Arc::clone(&before.overrides),
             penalties: Arc::clone(&before.penalties),
-            renumbered,
             has_penalties: has_penalties(limits),
             penalty_buckets: penalized::buckets(limits),
         };

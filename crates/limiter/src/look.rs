@@ -38,11 +38,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let limits = generation.limits_under(claims, &found);
         let (drawn, left_out) = overridden::drawn(claims, &found, &limits);
         let looked = Box::pin(look(generation, &drawn, now, deadline)).await;
-        looked.map_err(|denied| {
-            denied
-                .past_ends(claims, &found, &drawn, left_out, now)
-                .spread(left_out)
-        })
+        looked.map_err(|denied| denied.spread(left_out))
     }
 
     /// Counts the refusal that a look at `claims` has found, as one of a draw: also towards

@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{
-    Claim, Conditions, Limit, Micros, Mode, Placement, Standing, Timestamp, Verdict,
-};
+use tollgate_limit::{Claim, Conditions, Limit, Micros, Mode, Standing, Timestamp, Verdict};
 use tollgate_store::{Deadline, Store};
 
 use super::decision::{self, Standings};
@@ -49,16 +47,12 @@ impl<S: Store + Send + Sync> Generation<S> {
         if self.overrides.is_empty() {
             return None;
         }
-        self.overrides.find(claims, &*self.shared, &self.local, now)
+        self.overrides.find(claims, &*self.shared, now)
     }
 
     /// The limits with other numbers. Numbers that the limit cannot have any more, because a reload
     /// has changed it, leave it as it is.
     pub(super) fn limits_under(&self, claims: &[Claim<'_>], found: &Found) -> Limits {
-        // A bucket stays beside its table while requests come, so one whose override is lifted long
-        // before its end takes no place until then.
-        let now = self.local.clock().now();
-        let stays = now.after(STAYS);
         let limit = |(claim, found): (&Claim<'_>, &Option<Hit>)| {
             let hit = (*found)?;
             if let Effect::Places(places) = hit.effect {
@@ -72,23 +66,10 @@ impl<S: Store + Send + Sync> Generation<S> {
                 return None;
             };
             let limit = claim.limit.with_numbers(rate, burst).ok()?;
-            let here = if limit.placement == Placement::Shared {
-                true
-            } else {
-                let until = hit.until.min(stays);
-                let here = self
-                    .local
-                    .set_aside(claim.limit, claim.key, hit.since, until);
-                let then = Some((hit.until, &claim.limit.algorithm));
-                self.local.take_numbers(&limit, claim.key, hit.since, then);
-                here
-            };
-            here.then(|| {
-                Box::new(Numbers {
-                    limit,
-                    conditions: None,
-                })
-            })
+            Some(Box::new(Numbers {
+                limit,
+                conditions: None,
+            }))
         };
         claims.iter().zip(found).map(limit).collect()
     }
@@ -182,9 +163,7 @@ pub(super) fn check_here<S: Store + Send + Sync>(
     let limits = generation.limits_under(claims, found);
     let (drawn, left_out) = drawn(claims, found, &limits);
     let decided = generation.draw_and_decide(&drawn, now);
-    decided
-        .map_denied(|denied| denied.past_ends(claims, found, &drawn, left_out, now))
-        .spread(left_out)
+    decided.spread(left_out)
 }
 
 /// Decides about claims of which some are in the shared store.
@@ -202,54 +181,10 @@ pub(super) async fn check<S: Store + Send + Sync>(
     let (drawn, left_out) = drawn(claims, found, &limits);
     two_stores::check(generation, &drawn, now, deadline)
         .await
-        .map_denied(|denied| denied.past_ends(claims, found, &drawn, left_out, now))
         .spread(left_out)
 }
 
-/// The standing of a claim that was `drawn` under the numbers of an override: a wait does not count
-/// on them beyond their end.
-pub(super) fn past_end(
-    standing: Standing,
-    hit: Option<&Hit>,
-    own: &Limit,
-    drawn: &Claim<'_>,
-    now: Timestamp,
-) -> Standing {
-    match hit {
-        Some(hit) if matches!(hit.effect, Effect::Numbers { .. }) => {
-            standing.past_end(drawn, &own.algorithm, hit.until.since(now), now)
-        }
-        _ => standing,
-    }
-}
-
-impl Denied {
-    /// The refusal of the claims that were `drawn`, with waits as of the ends of overrides.
-    pub(super) fn past_ends(
-        self,
-        claims: &[Claim<'_>],
-        found: &Found,
-        drawn: &[Claim<'_>],
-        left_out: u16,
-        now: Timestamp,
-    ) -> Self {
-        let places: SmallVec<[usize; 16]> = places(left_out).take(drawn.len()).collect();
-        self.with_standings(|at, standing| {
-            let place = places[at];
-            let hit = found[place].as_ref();
-            past_end(standing, hit, claims[place].limit, &drawn[at], now)
-        })
-    }
-}
-
 impl Decision {
-    fn map_denied(self, map: impl FnOnce(Denied) -> Denied) -> Self {
-        match self {
-            Self::Deny(denied) => Self::Deny(map(denied)),
-            other => other,
-        }
-    }
-
     /// The decision about all claims, from that about those which were drawn: bit i of `left_out`
     /// says that claim i was not.
     pub(super) fn spread(self, left_out: u16) -> Self {
@@ -285,9 +220,6 @@ pub(super) fn spread_standings(standings: &Standings, left_out: u16) -> Standing
     };
     (0..count).map(standing).collect()
 }
-
-/// How long a bucket stays beside its table after a request under an override.
-const STAYS: Micros = Micros::from_secs(10);
 
 #[cfg(test)]
 mod tests;

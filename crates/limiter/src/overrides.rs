@@ -14,7 +14,6 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Claim, Limit, Placement, Rate, Role, Timestamp};
-use tollgate_store::local::LocalStore;
 use tollgate_store::{HashKey, LimitHash, Store};
 
 use super::Limiter;
@@ -54,17 +53,6 @@ pub enum Effect {
     Block,
 }
 
-impl Effect {
-    /// Whether the bucket may have other numbers than the limit's own when the
-    /// override begins or ends: its own, or those of an override that it replaced.
-    pub fn may_leave_numbers(&self) -> bool {
-        match self {
-            Self::Numbers { .. } | Self::Unlimited | Self::Block => true,
-            Self::Places(_) => false,
-        }
-    }
-}
-
 /// The overrides in force, shared by the generations of a limiter.
 #[derive(Debug)]
 pub(super) struct Overrides {
@@ -78,7 +66,7 @@ struct Table {
     local: HashKey,
     /// The limits with overrides. Only keys of these are hashed.
     limits: Vec<WithOverrides>,
-    by_bucket: HashMap<(bool, u128), Entry, RandomState>,
+    by_bucket: HashMap<(bool, u128), Override, RandomState>,
 }
 
 /// A limit with overrides.
@@ -100,17 +88,6 @@ impl Table {
     }
 }
 
-/// An override, and whether its bucket has been told of its beginning and end.
-#[derive(Debug)]
-struct Entry {
-    own: Override,
-    /// Since when the buckets of this process are drawn under it: a bucket in a table does not tell
-    /// which of its units were drawn since an earlier moment.
-    from: Timestamp,
-    begun: AtomicBool,
-    ended: AtomicBool,
-}
-
 impl Default for Overrides {
     fn default() -> Self {
         Self {
@@ -124,7 +101,6 @@ impl Default for Overrides {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     pub(super) effect: Effect,
-    pub(super) since: Timestamp,
     pub(super) until: Timestamp,
 }
 
@@ -143,18 +119,21 @@ impl Overrides {
         &self,
         claims: &[Claim<'_>],
         store: &impl Store,
-        local: &LocalStore,
         now: Timestamp,
     ) -> Option<Found> {
         let table = self.table.load();
         // Most requests have none, and get no list.
         let mut found: Option<Found> = None;
         for (place, claim) in claims.iter().enumerate() {
-            if let Some(entry) = table.of(claim.limit, claim.key, store)
-                && let Some(hit) = entry.hit(claim, store, local, now)
-            {
+            let Some(own) = table.of(claim.limit, claim.key, store) else {
+                continue;
+            };
+            if own.until > now {
                 found.get_or_insert_with(|| SmallVec::from_elem(None, claims.len()))[place] =
-                    Some(hit);
+                    Some(Hit {
+                        effect: own.effect,
+                        until: own.until,
+                    });
             }
         }
         found
@@ -162,7 +141,7 @@ impl Overrides {
 }
 
 impl Table {
-    fn of(&self, limit: &Limit, key: &[u8], store: &impl Store) -> Option<&Entry> {
+    fn of(&self, limit: &Limit, key: &[u8], store: &impl Store) -> Option<&Override> {
         let mut limits = self.limits.iter();
         let with = limits.find(|one| one.placement == limit.placement && one.name == limit.name)?;
         if limit.role != Role::Live {
@@ -176,71 +155,15 @@ impl Table {
     }
 }
 
-impl Entry {
-    /// What it does to the claim at `now`.
-    fn hit(
-        &self,
-        claim: &Claim<'_>,
-        store: &impl Store,
-        local: &LocalStore,
-        now: Timestamp,
-    ) -> Option<Hit> {
-        let Override {
-            effect,
-            since,
-            until,
-            ..
-        } = self.own;
-        let turns = effect.may_leave_numbers();
-        let take_own = |since: Timestamp| {
-            if is_shared(claim.limit.placement) {
-                store.take_numbers(claim.limit, claim.key, now.since(since));
-            } else {
-                local.take_numbers(claim.limit, claim.key, since, None);
-            }
-        };
-        if until <= now {
-            if turns && !self.ended.swap(true, Ordering::Relaxed) {
-                take_own(until);
-            }
-            return None;
-        }
-        let since = match claim.limit.placement {
-            Placement::Local => self.from,
-            Placement::Shared => since,
-        };
-        // Told here, and not by the draw: another claim may refuse the request before.
-        if turns && !self.begun.swap(true, Ordering::Relaxed) {
-            match effect {
-                Effect::Numbers { rate, burst } if is_shared(claim.limit.placement) => {
-                    if let Ok(limit) = claim.limit.with_numbers(rate, burst) {
-                        store.take_numbers(&limit, claim.key, now.since(since));
-                    }
-                }
-                // A bucket of the process takes them on with each draw.
-                Effect::Numbers { .. } => {}
-                _ => take_own(since),
-            }
-        }
-        Some(Hit {
-            effect,
-            since,
-            until,
-        })
-    }
-}
-
 fn is_shared(placement: Placement) -> bool {
     placement == Placement::Shared
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
-    /// Puts these overrides in force instead of all earlier ones. Those that have ended of late are
-    /// among them: their buckets still have their numbers.
+    /// Puts these overrides in force instead of all earlier ones.
     pub fn put_overrides(&self, overrides: impl IntoIterator<Item = Override>) {
         let own = &self.generation.overrides;
         let before = own.table.load();
-        let now = self.generation.local.clock().now();
         let mut table = Table::new(before.local);
         for one in overrides {
             let mut limits = table.limits.iter();
@@ -252,37 +175,11 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 });
             }
             let bucket = (is_shared(one.placement), one.bucket);
-            let known = before
-                .by_bucket
-                .get(&bucket)
-                .filter(|known| known.own == one);
-            let flag = |of: fn(&Entry) -> &AtomicBool| {
-                AtomicBool::new(known.is_some_and(|known| of(known).load(Ordering::Relaxed)))
-            };
-            let entry = Entry {
-                from: known.map_or(now.max(one.since), |known| known.from),
-                begun: flag(|entry| &entry.begun),
-                ended: flag(|entry| &entry.ended),
-                own: one,
-            };
-            table.by_bucket.insert(bucket, entry);
+            table.by_bucket.insert(bucket, one);
         }
         let any = !table.by_bucket.is_empty();
         own.table.store(Arc::new(table));
         own.any.store(any, Ordering::Release);
-    }
-
-    /// Whether buckets have other numbers than their tables, so that [`Limiter::bring_back`] has to be
-    /// called when the overrides have ended.
-    pub fn has_buckets_aside(&self) -> bool {
-        self.generation.local.has_aside() || self.generation.shares.has_aside()
-    }
-
-    /// Moves the buckets of overrides that have ended back to their tables; to be called now and
-    /// then.
-    pub fn bring_back(&self) {
-        self.generation.local.bring_back();
-        self.generation.shares.bring_back();
     }
 
     /// Names the buckets of the process by this secret, which must be the same after a restart for
@@ -312,6 +209,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
         }
         let (table, now) = (overrides.table.load(), generation.local.clock().now());
         let found = table.of(limit, key, &*generation.shared)?;
-        (found.own.until > now).then(|| found.own.clone())
+        (found.until > now).then(|| found.clone())
     }
 }

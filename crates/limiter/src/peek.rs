@@ -5,7 +5,7 @@ use tollgate_store::{Deadline, Store, StoreError};
 
 use super::permit::{DrawnFrom, Settle as _};
 use super::two_stores::{Claims, merge};
-use super::{Limiter, feedback, overridden};
+use super::{Limiter, feedback};
 
 /// How a bucket stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,12 +74,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let conditions = generation.feedback.conditions(&local, now);
         let local = feedback::under(&local, &conditions);
         let local = generation.local.peek_at(&local, now);
-        let mut standings = merge(&claims, local.into(), stored.into()).into_vec();
-        for (place, standing) in standings.iter_mut().enumerate() {
-            let hit = found.as_ref().and_then(|found| found[place].as_ref());
-            let own = asked[place].limit;
-            *standing = overridden::past_end(*standing, hit, own, &claims[place], now);
-        }
+        let standings = merge(&claims, local.into(), stored.into()).into_vec();
         let capacities = claims.iter().map(|claim| claim.limit.algorithm.capacity());
         let peeked = standings.into_iter().zip(capacities);
         let peeked = peeked.map(|(standing, capacity)| Peeked { standing, capacity });

@@ -115,7 +115,7 @@ impl Shares {
             .filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
         let shares: SmallVec<[Option<Cow<'_, Limit>>; 4]> = enforced
             .clone()
-            .map(|claim| self.share_of(&divided, claim, now))
+            .map(|claim| self.share_of(&divided, claim))
             .collect();
         let mut own: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
         for (claim, share) in enforced.zip(&shares) {
@@ -146,34 +146,19 @@ impl Shares {
     }
 
     /// The share of a claim's limit. A key with an override has a share of its own numbers.
-    fn share_of<'d>(
-        &self,
-        divided: &'d Divided,
-        claim: &Claim<'_>,
-        now: Timestamp,
-    ) -> Option<Cow<'d, Limit>> {
+    fn share_of<'d>(&self, divided: &'d Divided, claim: &Claim<'_>) -> Option<Cow<'d, Limit>> {
         let index = claim.limit.index;
         let share = divided.shares.get(index)?.as_deref()?;
         let algorithm = &claim.limit.algorithm;
         // The places of an outage are those of the limit, also for a key with an override.
         let is_own = is_in_flight(claim.limit) || self.limits[index].algorithm == *algorithm;
-        if is_own || !divided.store.set_aside(share, claim.key, now, now) {
+        if is_own {
             return Some(Cow::Borrowed(share));
         }
         Some(Cow::Owned(Limit {
             algorithm: algorithm.share(divided.replicas),
             ..share.clone()
         }))
-    }
-
-    /// Moves the buckets of overrides that have ended back to their tables.
-    pub(super) fn bring_back(&self) {
-        self.divided.load().store.bring_back();
-    }
-
-    /// Whether a bucket is beside its table.
-    pub(super) fn has_aside(&self) -> bool {
-        self.divided.load().store.has_aside()
     }
 
     /// Lowers a share to `most` units. (Until the store responds, it and the share gain at the same

@@ -62,13 +62,7 @@ where
     };
     let told = generation.shared.draw_until(&shared, deadline).await;
     let (answer, ungoverned) = match told {
-        Ok(answer) => {
-            if !answer.granted {
-                let (renumbered, store) = (&generation.renumbered, &*generation.shared);
-                renumbered.refused(&shared, &answer.standings, store, now);
-            }
-            ((answer.granted, answer.standings), 0)
-        }
+        Ok(answer) => ((answer.granted, answer.standings), 0),
         Err(error) => {
             let decided = without_store(generation, &shared, &error);
             if !decided.as_ref().is_ok_and(|(granted, _)| *granted) {

@@ -136,25 +136,25 @@ struct Drawn {
     state: Option<State>,
     /// The limit, by index.
     limit: usize,
-    /// What it remembers of other numbers ([`Kept::beyond`]).
-    beyond: u64,
+    /// The largest burst that it was drawn under, where it was drawn from several; zero: its own.
+    largest: u64,
 }
 
 impl Drawn {
     /// The bucket under the numbers of another limit; `None`: it has them.
     fn renumbered(&self, limits: &[Arc<Limit>], limit: usize, now: Timestamp) -> Option<Kept> {
-        if (self.state.is_none() || self.limit == limit) && self.beyond == 0 {
+        if (self.state.is_none() || self.limit == limit) && self.largest == 0 {
             return None;
         }
         let algorithm = limits[self.limit].algorithm.clone();
-        let kept = Kept::from_parts(algorithm, self.state.clone(), self.beyond);
+        let kept = Kept::from_parts(algorithm, self.state.clone(), self.largest);
         Some(kept.under(&limits[limit].algorithm, now))
     }
 
     fn grant(&mut self, limits: &[Arc<Limit>], limit: usize, grant: Grant) {
         if let Some(kept) = grant.renumbered {
             self.state = kept.state().cloned();
-            self.beyond = kept.beyond();
+            self.largest = kept.largest();
         }
         self.limit = limit;
         limits[limit].algorithm.apply(&mut self.state, grant.next);

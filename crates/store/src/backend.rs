@@ -3,7 +3,7 @@
 
 use std::sync::Weak;
 
-use tollgate_limit::{Claim, Draw, Limit, Micros, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 use super::remote::RemoteStore;
 use super::{Deadline, StandIn, Store, StoreError};
@@ -76,12 +76,6 @@ impl Store for Backend {
 
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
         self.remote()?.at_most(claim)
-    }
-
-    fn take_numbers(&self, limit: &Limit, key: &[u8], ago: Micros) {
-        if let Self::Remote(store) = self {
-            store.take_numbers(limit, key, ago);
-        }
     }
 
     fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {

@@ -61,7 +61,7 @@ pub(crate) use self::unanswered::Unanswered;
 use super::StoreError;
 use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::lease::Wish;
-use tollgate_limit::{Change, Draw, Micros, Timestamp};
+use tollgate_limit::{Change, Draw, Timestamp};
 
 /// Requests in one call: a few times the largest useful number. The rest wait for the next call.
 pub(crate) const ASKS_MAX: usize = 1024;
@@ -145,12 +145,6 @@ pub(crate) enum Adjust {
     Change(Change),
     /// A heartbeat: this gateway holds this many places of a concurrency limit.
     Hold(u64),
-    /// The bucket takes on the numbers of the correction's wire form, as by a draw that was granted
-    /// this long ago.
-    TakeNumbers {
-        /// How long these numbers are in force already.
-        ago: Micros,
-    },
 }
 
 impl Adjust {
@@ -161,7 +155,6 @@ impl Adjust {
             Self::Change(Change::Refund { units } | Change::Withdraw { units, .. }) => (2, units),
             Self::Change(Change::Release { units }) => (3, units),
             Self::Hold(units) => (4, units),
-            Self::TakeNumbers { ago } => (5, ago.0),
             Self::Change(Change::RefundWithin { units, window_end }) => {
                 return (6, units, window_end);
             }

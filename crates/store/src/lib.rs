@@ -35,7 +35,7 @@ pub mod tls;
 use std::future::Future;
 use std::sync::Weak;
 
-use tollgate_limit::{Claim, Draw, Limit, Micros, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 pub use backend::Backend;
 pub use batch::documents::Document;
@@ -119,11 +119,6 @@ pub trait Store: 'static {
     fn at_most(&self, _claim: &Claim<'_>) -> Option<u64> {
         None
     }
-
-    /// Has the bucket of `limit` for `key` take on the limit's numbers before the next draw, as of
-    /// the moment that was `ago`. A store that keeps a bucket in the numbers of its last grant would
-    /// otherwise refill an exhausted one at its old rate.
-    fn take_numbers(&self, _limit: &Limit, _key: &[u8], _ago: Micros) {}
 
     /// The name by which all gateways know the bucket of `limit` for `key`; `None`: this store has no
     /// such names.

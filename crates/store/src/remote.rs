@@ -13,7 +13,7 @@ use super::batch::{Counters, Health, Servers};
 use super::lease::LeaseCounters;
 use super::wire_form::Names;
 use super::{Deadline, StandIn, Store, StoreError};
-use tollgate_limit::{Claim, Draw, Limit, Micros, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 /// Buckets on a server that gateways share. Made by the `start` of the modules `redis`, `postgres` and
 /// `mysql`.
@@ -219,12 +219,6 @@ impl Store for RemoteStore {
         );
         let common = &self.servers.common;
         common.bounds.at_most(&name, &shape, common.clock.now())
-    }
-
-    fn take_numbers(&self, limit: &Limit, key: &[u8], ago: Micros) {
-        let name = self.names.name(limit, key);
-        self.servers
-            .take_numbers(name, self.names.shape(limit), ago);
     }
 
     fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {

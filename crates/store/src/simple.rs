@@ -21,8 +21,6 @@ pub(crate) struct Simple {
     pub(crate) need: i64,
     /// The lowest level.
     pub(crate) lowest: i64,
-    /// The most units a request may cost.
-    pub(crate) most: i64,
 }
 
 impl Simple {
@@ -57,7 +55,6 @@ impl Simple {
             price,
             need: (price - owed).max(0),
             lowest,
-            most: signed(most),
         })
     }
 

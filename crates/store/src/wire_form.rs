@@ -205,10 +205,11 @@ pub(crate) fn state_of(kind: i64, numbers: &[i64]) -> Option<StoredState> {
             let at = moment(at)?;
             State::Level(Level { level, at })
         }
-        (INTERVAL | FIXED_WINDOW, &[units, since]) => {
-            let since = moment(since)?;
-            State::Steps(Steps { units, since })
-        }
+        (INTERVAL | FIXED_WINDOW, &[amount, used, since]) => State::Steps(Steps {
+            used: units(used)?,
+            since: moment(since)?,
+            amount: units(amount)?,
+        }),
         (SLIDING_WINDOW, &[start, previous, current]) => State::Pair(Pair {
             start: moment(start)?,
             previous: units(previous)?,

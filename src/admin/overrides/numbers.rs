@@ -6,8 +6,8 @@ use super::checks::refuses;
 use super::documents::Overridden;
 use crate::overrides::InForce;
 use tollgate_gateway::gateway::Snapshot;
-use tollgate_limit::{Limit, Placement, QuotaError};
-use tollgate_limiter::{Effect, Limiter};
+use tollgate_limit::{Limit, QuotaError};
+use tollgate_limiter::Effect;
 use tollgate_policy::Rule;
 
 /// The limit with the numbers of an override in force.
@@ -33,7 +33,7 @@ pub(super) fn under(limit: &Limit, effect: Effect) -> Option<Result<Limit, Vec<Q
 /// The override `one` as it stands under `snapshot`.
 pub(in crate::admin) fn told(one: &InForce, snapshot: &Snapshot) -> Overridden {
     Overridden {
-        why_not: why_not(one, &snapshot.policy.rules).or_else(|| no_room(one, &snapshot.limiter)),
+        why_not: why_not(one, &snapshot.policy.rules),
         ..Overridden::from(one)
     }
 }
@@ -57,15 +57,4 @@ fn why_not(one: &InForce, rules: &[Rule]) -> Option<String> {
     taken
         .err()
         .map(|_| "the limit cannot have these numbers any more".to_owned())
-}
-
-/// Why other numbers of a local limit may change nothing: buckets with other numbers than their
-/// table's are kept beside it, and there are few such places.
-fn no_room(one: &InForce, limiter: &Limiter) -> Option<String> {
-    let numbers = matches!(one.setting.effect(), Ok(Effect::Numbers { .. }));
-    let is_full = one.placement == Placement::Local && !limiter.local().has_room_aside();
-    (numbers && is_full).then(|| {
-        "there may be no room for it: too many keys have had other numbers of late, and their buckets are not full again"
-            .to_owned()
-    })
 }

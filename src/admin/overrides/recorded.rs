@@ -66,7 +66,6 @@ impl Live {
             only_rate: setting.rate.is_some() && setting.burst.is_none(),
             was,
             is,
-            at: self.now(),
         };
         let notes = change.notes().into_iter();
         notes

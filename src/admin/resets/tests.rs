@@ -59,29 +59,6 @@ async fn reset_of_a_full_bucket_is_confirmed_by_the_numbers_of_its_override() {
     }
 }
 
-/// While there is no room for another override in the process, a bucket keeps the numbers of the file,
-/// and is full by them.
-#[tokio::test]
-async fn reset_under_an_override_without_room_is_confirmed_by_the_numbers_of_the_file() {
-    let (live, limit, key) = one_bucket();
-    let limiter = live.current.load().limiter.clone();
-    let now = live.now();
-    let until = now.after(Micros::from_secs(3_600));
-    let mut others = 0_u64..;
-    let has_room = |other: u64| {
-        let key = other.to_be_bytes();
-        limiter.local().set_aside(&limit, &key, now, until)
-    };
-    assert!(
-        others
-            .find(|other| !has_room(*other))
-            .is_some_and(|full| full > 0)
-    );
-    raise(&live, &limit, &key, 100).await;
-    let level = confirmed(&live, &limit, &key).await;
-    assert_eq!((level.remaining, level.capacity), (20, 20));
-}
-
 /// It has more than the numbers of the file could ever grant, and lacks units all the same.
 #[test]
 fn reset_of_a_raised_bucket_is_not_confirmed_by_the_numbers_of_the_file() {

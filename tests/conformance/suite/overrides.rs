@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use tollgate_limit::{
-    Algorithm, Change, Claim, Kind, Limit, Micros, Penalty, Rate, Settlement, Timestamp, Verdict,
+    Algorithm, Align, Calendar, Change, Claim, Kind, Limit, Micros, Penalty, Rate, Settlement,
+    Standing, Terms, Timestamp, Verdict,
 };
 use tollgate_store::Store;
 
@@ -79,40 +80,63 @@ async fn settle<S: Subject>(subject: &S, bucket: &Limit, key: &[u8], change: Cha
     subject.settled().await;
 }
 
-/// A caller that was refused is raised while it waits, and the store is told later: what it had
-/// earned of a unit stays, and the new rate counts from the moment at which it began.
-pub(crate) async fn raise_keeps_the_earned_part_of_a_unit_and_counts_from_its_beginning<
-    S: Subject,
->() {
-    if !S::SHARED {
-        return;
-    }
-    let start = Timestamp::from_micros(START);
-    for (kind, due) in [
-        // Nine tenths of a unit, and the rest at twice the rate.
-        (Kind::TokenBucket, 9_500_000),
-        (Kind::Interval, 10_000_000),
-        (Kind::FixedWindow, 10_000_000),
+/// A caller that has used up a window gets the difference as soon as its number is raised, and is told when the window ends,
+/// whichever numbers it has then.
+pub(crate) async fn raise_of_a_used_up_window_helps_at_once_and_is_told_its_end<S: Subject>() {
+    const DAY: u64 = 86_400_000_000;
+    let start = Timestamp::from_micros(START - START % DAY + DAY / 3);
+    let calendar = Align::Calendar(Arc::new(Calendar {
+        boundaries: (0..4)
+            .map(|day| Timestamp::from_micros(START - START % DAY + day * DAY))
+            .collect(),
+        words: "day".into(),
+    }));
+    for (kind, align) in [
+        (Kind::FixedWindow, Align::Clock),
+        (Kind::FixedWindow, calendar),
+        (Kind::FixedWindow, Align::FirstHit),
+        (Kind::Interval, Align::FirstHit),
+        (Kind::SlidingLog, Align::FirstHit),
     ] {
-        let numbers = |amount, seconds| {
-            let terms = terms::<S>(kind, amount, Micros::from_secs(seconds));
-            limit::<S>(0, Algorithm::new(&terms).expect("good"))
+        let terms = Terms {
+            align,
+            ..terms::<S>(kind, 3, Micros(DAY))
         };
-        let (own, raised) = (numbers(1, 10), numbers(1, 5));
+        let own = limit::<S>(0, Algorithm::new(&terms).expect("good"));
+        let raised = own.with_numbers(Some(Rate::new(10, Micros(DAY))), None);
+        let raised = raised.expect("good numbers");
         let Some(mut subject) = S::new(&[Arc::clone(&own)], start).await else {
             return;
         };
         let key = caller("raised");
-        assert!(draw(&subject, &own, &key).await);
-        // It is told two tenths of a second late, and looked at before it is due.
-        subject.set_time(start.after(Micros(9_200_000)));
-        let ago = Micros(200_000);
-        subject.store().take_numbers(&raised, &key, ago);
-        subject.settled().await;
-        subject.set_time(start.after(Micros(due - 1)));
-        assert!(!draw(&subject, &raised, &key).await, "{kind:?}");
-        subject.set_time(start.after(Micros(due)));
-        assert!(draw(&subject, &raised, &key).await, "{kind:?}");
+        let drain = async |subject: &S, limit: &Limit| {
+            let mut granted = 0;
+            while draw(subject, limit, &key).await {
+                granted += 1;
+            }
+            granted
+        };
+        assert_eq!(drain(&subject, &own).await, 3, "{terms:?}");
+        assert_eq!(drain(&subject, &raised).await, 7, "{terms:?}");
+        let due = |standings: &[Standing]| match standings[0].verdict {
+            Verdict::Deny { retry_after } => start.after(retry_after.expect("a time")),
+            Verdict::Allow { .. } => panic!("{terms:?}: it is used up"),
+        };
+        let claims = [&raised, &*own].map(|limit| [Claim::new(limit, &key, 1)]);
+        let mut looks = Vec::new();
+        for claims in &claims {
+            let looked = subject.store().peek(claims).await.expect("it answers");
+            looks.push(due(&looked));
+        }
+        assert_eq!(looks[0], looks[1], "{terms:?}");
+        for (moment, admits) in [(looks[0].before(Micros(1)), false), (looks[0], true)] {
+            subject.set_time(moment);
+            for claims in &claims {
+                let looked = subject.store().peek(claims).await.expect("it answers");
+                assert_eq!(looked[0].verdict.is_allow(), admits, "{terms:?}");
+            }
+        }
+        assert!(own.with_numbers(Some(Rate::new(10, MINUTE)), None).is_err());
     }
 }
 
@@ -135,12 +159,8 @@ struct Spell {
 }
 
 /// Overrides begin, end, follow one another and are lifted, between requests and pauses. In no span more is granted than the
-/// largest burst in it, and what its rates yield: no beginning and no end refills, and none leaves its rate behind. (Those of
-/// the process have a trace of their own in the limiter's tests.)
+/// largest burst, and what the highest rate yields.
 pub(crate) async fn overrides_grant_no_more_than_their_numbers<S: Subject>() {
-    if !S::SHARED {
-        return;
-    }
     for kind in [Kind::TokenBucket, Kind::Interval, Kind::FixedWindow] {
         for seed in 0..S::RUNS.min(4) {
             trace::<S>(kind, &mut Rng::with_seed(seed ^ 0x0e44)).await;
@@ -190,25 +210,23 @@ async fn trace<S: Subject>(kind: Kind, rng: &mut Rng) {
             true => own.with_numbers(rate, None).expect("good numbers"),
             false => Limit::clone(&own),
         };
-        // What the limiter does at each beginning and end.
-        subject.store().take_numbers(&in_force, &key, Micros::ZERO);
-        subject.settled().await;
     }
 }
 
 /// Every span that begins with one spell and ends with another.
 fn check(kind: Kind, spells: &[Spell], history: &[String]) {
+    let largest = |of: fn(&Spell) -> u64| spells.iter().map(of).max().unwrap_or(0);
+    let (burst, rate) = (largest(|spell| spell.burst), largest(|spell| spell.rate));
     for first in 0..spells.len() {
-        let (mut burst, mut granted, mut yielded) = (0, 0, 0_u64);
+        let (mut granted, mut lasted) = (0, 0_u64);
         for spell in &spells[first..] {
-            burst = burst.max(spell.burst);
             granted += spell.granted;
+            lasted += spell.lasted.0;
             // Whole windows are granted at once, so a part of one may bring all of it.
-            let steps = match kind {
-                Kind::TokenBucket => (spell.rate * spell.lasted.0).div_ceil(MINUTE.0),
-                _ => spell.rate * (spell.lasted.0.div_ceil(MINUTE.0)),
+            let yielded = match kind {
+                Kind::TokenBucket => (rate * lasted).div_ceil(MINUTE.0),
+                _ => rate * lasted.div_ceil(MINUTE.0),
             };
-            yielded += steps;
             assert!(
                 granted <= burst + yielded,
                 "{kind:?}: {granted} of {burst} + {yielded}: {history:#?}"

@@ -39,7 +39,7 @@ impl Scripts {
         wish: Option<Wish>,
     ) -> (i64, u64, u64) {
         let quota = bucket.quota();
-        let mut numbers: Vec<i64> = vec![4, now as i64, 5, 9, 0, 1, 1, 0];
+        let mut numbers: Vec<i64> = vec![5, now as i64, 5, 9, 0, 1, 1, 0];
         numbers.extend([
             quota.n as i64,
             quota.p as i64,
@@ -120,13 +120,8 @@ impl Scripts {
             packed.extend_from_slice(&number.to_le_bytes());
         }
         packed.push(1);
-        let (n, p, full, floor) = (
-            quota.n as f64,
-            quota.p as f64,
-            bucket.full() as f64,
-            bucket.floor() as f64,
-        );
-        for number in [n, p, full, price, price, quota.burst as f64, floor] {
+        let (n, p, full) = (quota.n as f64, quota.p as f64, bucket.full() as f64);
+        for number in [n, p, full, price, price] {
             packed.extend_from_slice(&number.to_le_bytes());
         }
         packed.push(0);

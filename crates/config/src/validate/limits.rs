@@ -79,7 +79,8 @@ pub(crate) fn limits(
     for (name, limit) in entries_of(&raw.limits) {
         check_name(name, "limit", context);
         let scope = scope::scope(name, limit, around.identities, context);
-        let mut tiers = tiers::of_limit(&name.value, raw);
+        let own_tiers = tiers::of_limit(&name.value, raw);
+        let mut tiers = own_tiers.clone();
         if around.described.0.contains(&name.value.as_str()) {
             tiers.extend(overrides(around));
         }
@@ -90,6 +91,9 @@ pub(crate) fn limits(
             around,
             context,
         };
+        for (tier, numbers) in &own_tiers {
+            builder.check_period(tier, numbers, &own_tiers);
+        }
         let Some((rule, amounts)) = builder.rule(scope, &tiers) else {
             continue;
         };
@@ -140,7 +144,8 @@ pub(crate) fn window_of_clock(
     builder.rule(scope, &tiers)
 }
 
-/// The rates that a request may ask for, as tiers that no caller has.
+/// The rates that a request may ask for, as tiers that no caller has. One of another period than the
+/// limit's counts in buckets of its own, as it does in Envoy's service: no client chooses it.
 fn overrides<'a>(around: &'a Surroundings<'_>) -> impl Iterator<Item = Tier> + 'a {
     around.described.1.iter().map(|rate| {
         let numbers = RawTier {

@@ -45,7 +45,6 @@ impl Stepped {
             return Err(errors);
         }
         let made = Self {
-            amount: signed(quota.amount),
             burst: signed(quota.burst),
             floor: -signed(quota.burst.max(debt)),
             settled: 0,

@@ -1,13 +1,10 @@
-use std::sync::Mutex;
-
 use super::*;
 use crate::Override;
 use crate::{Limiter, Permit};
 use tollgate_limit::fixtures::RATES;
-use tollgate_limit::{Draw, Kind, Settlement, fixtures};
+use tollgate_limit::{Kind, Placement, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
-use tollgate_store::{HashKey, StoreError};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -139,7 +136,7 @@ impl Exhausted {
 }
 
 #[test]
-fn raise_counts_from_its_beginning_and_not_from_the_next_request() {
+fn raise_helps_a_caller_that_is_out_at_once() {
     for kind in RATES {
         let caller = Exhausted::new(kind, 2, 3_600);
         caller.pass(9_000);
@@ -150,140 +147,16 @@ fn raise_counts_from_its_beginning_and_not_from_the_next_request() {
 }
 
 #[test]
-fn lifted_override_of_a_resting_caller_counts_until_it_was_lifted() {
+fn lowered_rate_is_in_force_from_the_next_grant_on() {
     let caller = Exhausted::new(Kind::TokenBucket, 10, 1);
-    let own = caller.put(1, 3_600, Micros::from_secs(600));
+    caller.put(1, 3_600, Micros::from_secs(600));
     assert!(caller.ask().is_err());
-    caller.pass(100_000);
-    let until = caller.clock.now();
-    caller.limiter.put_overrides([Override { until, ..own }]);
-    caller.pass(90);
-    assert!(
-        caller.ask().is_err(),
-        "a hundred seconds at its rate are little"
+    caller.pass(1_000);
+    assert_eq!(
+        caller.ask(),
+        Ok(()),
+        "what passed counts at the rate of its last grant"
     );
-    caller.pass(10);
-    assert_eq!(caller.ask(), Ok(()), "and its own rate since then");
-}
-
-#[test]
-fn refusal_under_a_lowered_rate_waits_for_its_end_and_not_for_the_rate() {
-    for kind in RATES {
-        let caller = Exhausted::new(kind, 1, 1);
-        caller.pass(2_000);
-        caller.put(1, 3_600, Micros::from_secs(2));
-        while caller.ask().is_ok() {}
-        let wait = caller.ask().expect_err("refused").expect("a time");
-        let most = Micros::from_secs(4);
-        assert!(wait <= most, "{kind:?}: {wait:?}");
-        caller.clock.advance(wait);
-        assert_eq!(caller.ask(), Ok(()), "{kind:?}");
-    }
-    let caller = Exhausted::new(Kind::TokenBucket, 1, 1);
-    caller.pass(1_000);
-    caller.put(1, 3_600, Micros::from_secs(2));
-    assert!(caller.ask().is_ok() && caller.ask().is_err());
-    caller.pass(6_000);
-    assert_eq!(caller.ask(), Ok(()), "its own rate since the end");
-}
-
-/// The gateway learns of an override a moment after it was set, and has granted in between.
-#[test]
-fn raise_that_is_learnt_late_counts_no_time_before_the_last_grants() {
-    let caller = Exhausted::new(Kind::TokenBucket, 10, 1);
-    caller.pass(1_000);
-    while caller.ask().is_ok() {}
-    let now = caller.clock.now();
-    let bucket = caller.limiter.bucket_hash(&caller.limit, b"k");
-    caller.limiter.put_overrides([Override {
-        limit: Arc::clone(&caller.limit.name),
-        placement: Placement::Local,
-        bucket: bucket.expect("a name"),
-        effect: Effect::Numbers {
-            rate: Some(tollgate_limit::Rate::new(100, Micros::from_secs(1))),
-            burst: Some(10),
-        },
-        since: Timestamp::from_micros(now.as_micros() - 50_000),
-        until: now.after(Micros::from_secs(60)),
-    }]);
-    assert!(caller.ask().is_err(), "the burst was granted just now");
-    caller.pass(10);
-    assert_eq!((caller.ask(), caller.ask().is_err()), (Ok(()), true));
-}
-
-/// A shared store without a response, which records the numbers that buckets take on.
-#[derive(Default)]
-struct Silent(Mutex<Vec<(Arc<str>, u64, Micros)>>);
-
-impl Store for Silent {
-    async fn draw_until<'a>(
-        &'a self,
-        _: &'a [Claim<'a>],
-        _: &'a Deadline,
-    ) -> Result<Draw, StoreError> {
-        Err(StoreError::Timeout)
-    }
-
-    fn settle(&self, _: &[Settlement<'_>]) {}
-
-    async fn peek_until<'a>(
-        &'a self,
-        _: &'a [Claim<'a>],
-        _: &'a Deadline,
-    ) -> Result<Vec<Standing>, StoreError> {
-        Err(StoreError::Timeout)
-    }
-
-    fn take_numbers(&self, limit: &Limit, _: &[u8], ago: Micros) {
-        let told = (Arc::clone(&limit.name), limit.algorithm.burst(), ago);
-        self.0.lock().expect("not poisoned").push(told);
-    }
-
-    fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
-        Some(HashKey::new(b"secret").bucket(limit, key))
-    }
-}
-
-/// Otherwise the bucket would refill at its old rate for as long as it refuses, whatever its callers
-/// are told.
-#[test]
-fn override_of_a_shared_bucket_begins_although_another_claim_is_blocked() {
-    let limit = |index, name: &str| {
-        Arc::new(Limit {
-            index,
-            placement: Placement::Shared,
-            ..fixtures::limit(
-                name,
-                &fixtures::terms(Kind::TokenBucket, 10, Micros::from_secs(60)),
-            )
-        })
-    };
-    let limits = [limit(0, "blocked"), limit(1, "raised")];
-    let clock = Clock::manual(START);
-    let limiter = Limiter::new(&limits, Arc::new(Silent::default()), clock, ColdStart::Full);
-    let put = |limit: &Arc<Limit>, effect| Override {
-        limit: Arc::clone(&limit.name),
-        placement: limit.placement,
-        bucket: limiter.bucket_hash(limit, b"k").expect("a name"),
-        effect,
-        since: START,
-        until: START.after(Micros::from_secs(60)),
-    };
-    let raised = Effect::Numbers {
-        rate: None,
-        burst: Some(70),
-    };
-    limiter.put_overrides([put(&limits[0], Effect::Block), put(&limits[1], raised)]);
-    let claims = [&limits[0], &limits[1]].map(|limit| Claim::new(limit, b"k", 1));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime");
-    let ago = Micros::from_secs(9);
-    for _ in 0..2 {
-        let decision = runtime.block_on(limiter.check(&claims, START.after(ago)));
-        assert!(matches!(decision, Decision::Deny(_)), "{decision:?}");
-        let told = limiter.shared().0.lock().expect("not poisoned").clone();
-        let own = |limit: &Arc<Limit>, burst| (Arc::clone(&limit.name), burst, ago);
-        assert_eq!(told, [own(&limits[0], 10), own(&limits[1], 70)]);
-    }
+    let wait = caller.ask().expect_err("its burst is one").expect("a time");
+    assert_eq!(wait, Micros::from_secs(3_600));
 }

@@ -198,8 +198,7 @@ impl Flight {
     }
 
     /// The index of a bucket for a correction, which is settled in the numbers the bucket is stored
-    /// under, whatever numbers it has here. `None`: it is here a concurrency limit, and there a rate,
-    /// or the other way round.
+    /// under, whatever numbers it has here.
     #[expect(clippy::cast_possible_truncation, reason = "a hash may be cut")]
     fn bucket_of_any_numbers(&mut self, name: &Name, shape: &Arc<WireForm>) -> Option<u32> {
         let known = self.buckets.find(name.hash as u64, |&index| {
@@ -208,7 +207,7 @@ impl Flight {
         match known {
             Some(&index) => {
                 let here = self.batch.buckets[index as usize].1.algorithm();
-                here.goes_on_as(shape.algorithm()).then_some(index)
+                here.has_buckets_of(shape.algorithm()).then_some(index)
             }
             None => self.bucket(name, shape),
         }

@@ -12,11 +12,11 @@ use arc_swap::ArcSwap;
 
 use super::counters::Health;
 use super::unanswered::{Forgone, charged};
-use super::{Adjust, Correction, Shared, Wants};
+use super::{Shared, Wants};
 use crate::audit::Finding;
-use crate::wire_form::{Name, Names, WireForm};
+use crate::wire_form::{Name, Names};
 use crate::{Deadline, StoreError};
-use tollgate_limit::{Draw, Micros, Settlement};
+use tollgate_limit::{Draw, Settlement};
 
 /// No server has the slot.
 const UNOWNED: u16 = u16::MAX;
@@ -181,12 +181,6 @@ impl Servers {
             let (name, shape) = (names.name(limit, key), names.shape(limit));
             self.corrected_at(&name).settle(name, shape, *change);
         }
-    }
-
-    /// Has a bucket take on the numbers of `shape`, as of the moment that was `ago`.
-    pub(crate) fn take_numbers(&self, name: Name, shape: Arc<WireForm>, ago: Micros) {
-        let correction = Correction::of(name, shape, Adjust::TakeNumbers { ago });
-        self.corrected_at(&name).correct(correction);
     }
 
     /// Schedules a call for messages about leases of this bucket.

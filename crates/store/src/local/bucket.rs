@@ -8,34 +8,52 @@ use tollgate_limit::{Algorithm, Kept, Timestamp};
 
 use super::table::LATE;
 
-/// The state of a bucket, and what it remembers of other numbers ([`Kept::beyond`]).
+/// A bucket of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bucket {
     pub(crate) state: State,
-    pub(crate) beyond: u64,
-    /// The numbers of its last draw, as an index in its table.
+    /// The largest burst that a token bucket was drawn under; zero: that of its numbers.
+    pub(crate) largest: u64,
+    /// The numbers of its last grant, as an index in its table.
     pub(crate) by: u16,
-    /// Those numbers, if a reload has changed them since. The bucket is kept in them, as in a
-    /// shared store.
+    /// Those of a token bucket, where the table has others: an override's, or of before a reload.
     pub(crate) own: Option<Arc<Algorithm>>,
 }
 
 impl Bucket {
     /// A bucket in the numbers at `by`.
-    pub(crate) fn new(state: State, beyond: u64, by: u16) -> Self {
+    pub(crate) fn new(state: State, by: u16) -> Self {
         Self {
             state,
-            beyond,
+            largest: 0,
             by,
             own: None,
         }
     }
 
-    /// The moment from which it equals no bucket under any numbers; `None`: there is none.
-    /// `algorithm`: the numbers at its index.
+    /// The same with the largest burst that it was drawn under. `algorithm`: the numbers it is kept in.
+    pub(crate) fn of_largest(self, largest: u64, algorithm: &Algorithm) -> Self {
+        let is_larger = largest > algorithm.burst();
+        Self {
+            largest: if is_larger { largest } else { 0 },
+            ..self
+        }
+    }
+
+    /// The bucket with the numbers that it is kept in. `algorithm`: those at its index.
+    pub(crate) fn kept(&self, algorithm: &Algorithm) -> Kept {
+        let own = self.own.as_deref().unwrap_or(algorithm);
+        Kept::from_parts(own.clone(), Some(self.state.clone()), self.largest)
+    }
+
+    /// The moment from which it equals no bucket; `None`: there is none. `algorithm`: the numbers at
+    /// its index.
     pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
         let own = self.own.as_deref().unwrap_or(algorithm);
-        own.expiry_beyond(&self.state, self.beyond)
+        if own.burst() < self.largest {
+            return self.kept(algorithm).expiry();
+        }
+        own.expiry(&self.state)
     }
 }
 
@@ -83,8 +101,9 @@ impl Moving {
         self
     }
 
-    /// The same for a table whose numbers at index `by` are `to`; `None`: full there.
-    pub(crate) fn rescaled(
+    /// The same for a table whose numbers at index `by` are `to`, from one with these `from`; `None`:
+    /// it has been full for every thread that may still draw, or the limit's buckets are others.
+    pub(crate) fn carried(
         self,
         from: &Arc<Algorithm>,
         to: &Algorithm,
@@ -92,17 +111,31 @@ impl Moving {
         now: Timestamp,
     ) -> Option<Self> {
         let Self { whose, bucket } = self;
-        let from = bucket.own.as_ref().unwrap_or(from);
-        // (Floors are joined, which requires one set of numbers.)
-        let is_one = matches!(whose, Whose::Bucket { .. });
-        if is_one && Kept::keeps_pace(from, to) && bucket.expiry(from)? > now {
-            let own = (**from != *to).then(|| Arc::clone(from));
-            let bucket = Bucket { own, by, ..bucket };
+        let expiry = bucket.expiry(from);
+        let is_full = expiry.is_some_and(|expiry| expiry.after(LATE) <= now);
+        if is_full || !from.has_buckets_of(to) {
+            return None;
+        }
+        if !matches!(from.as_ref(), Algorithm::TokenBucket(_)) {
+            return Some(Self {
+                whose,
+                bucket: Bucket::new(bucket.state, by),
+            });
+        }
+        let kept = bucket.kept(from);
+        // Floors are joined, which requires one set of numbers.
+        if !matches!(whose, Whose::Bucket { .. }) {
+            // As the latest thread sees it, for which it may not be full yet.
+            let kept = kept.under(to, now.before(LATE));
+            let bucket = Bucket::new(kept.state()?.clone(), by).of_largest(kept.largest(), to);
             return Some(Self { whose, bucket });
         }
-        let kept = Kept::from_parts((**from).clone(), Some(bucket.state), bucket.beyond);
-        let (state, beyond) = kept.handed_on(to, now, LATE)?;
-        let bucket = Bucket::new(state, beyond, by);
+        let own = bucket.own.as_ref().unwrap_or(from);
+        let carried = Bucket {
+            own: (**own != *to).then(|| Arc::clone(own)),
+            ..Bucket::new(bucket.state, by)
+        };
+        let bucket = carried.of_largest(kept.largest(), own);
         Some(Self { whose, bucket })
     }
 }

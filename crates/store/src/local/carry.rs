@@ -35,10 +35,9 @@ pub struct Carried {
 pub enum Carry {
     /// The limit and its buckets did not change.
     Kept,
-    /// The numbers changed: every caller keeps the remaining units, clamped to the new burst at the
-    /// next draw, never increased.
-    Rescaled,
-    /// A rate became a concurrency limit, or the other way round: every bucket starts fresh.
+    /// The numbers changed: the same buckets go on under them.
+    Renumbered,
+    /// The algorithm changed, or the period of windows: every bucket starts fresh.
     Afresh,
     /// The limit is new.
     New,
@@ -81,7 +80,7 @@ impl LocalStore {
         let report = |limit: &Arc<Limit>| {
             let carry = match self.limits.iter().find(|before| same_bucket(before, limit)) {
                 Some(before) if before.algorithm == limit.algorithm => Carry::Kept,
-                _ if self.predecessor(&[limit], limits).is_some() => Carry::Rescaled,
+                _ if self.predecessor(&[limit], limits).is_some() => Carry::Renumbered,
                 Some(_) => Carry::Afresh,
                 None => Carry::New,
             };
@@ -103,22 +102,20 @@ impl LocalStore {
             tables,
             seed: self.seed.clone(),
             clock: self.clock.clone(),
-            born: now,
-            beside: Arc::clone(&self.beside),
         };
         (next, report)
     }
 
     /// The table with the buckets of a limit that has these variants, which are some of `limits`.
-    /// `None`: places in flight mean nothing to a rate, nor units to a concurrency limit, and an
-    /// unlimited tier has no buckets.
+    /// `None`: another algorithm or period has
+    /// other buckets, and an unlimited tier has none.
     fn predecessor(&self, variants: &[&Limit], limits: &[Arc<Limit>]) -> Option<&Arc<Table>> {
         let limit = variants.first()?;
         let drawn = |other: &Arc<Limit>| same_limit(other, limit) && other.mode != Mode::Off;
         if limit.mode == Mode::Off && limits.iter().any(drawn) {
             return None;
         }
-        let kind = |other: &Limit| other.algorithm.goes_on_as(&limit.algorithm);
+        let kind = |other: &Limit| other.algorithm.has_buckets_of(&limit.algorithm);
         let before = || {
             self.limits
                 .iter()

@@ -10,13 +10,6 @@ use super::locks::{Bound, lock_all};
 impl LocalStore {
     /// Draws every claim or none, at `now`.
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if !self.beside.is_empty() {
-            return self.draw_beside(claims, now);
-        }
-        self.draw_tables(claims, now)
-    }
-
-    pub(super) fn draw_tables(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         match claims {
             [claim] => self.draw_one(claim, now),
             several => draw_locked(&mut self.bind(several), several, now),
@@ -40,7 +33,7 @@ impl LocalStore {
     }
 }
 
-pub(super) fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
+fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
     let mut locked = lock_all(bound);
     let mut granted = true;
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::with_capacity(claims.len());

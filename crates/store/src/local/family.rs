@@ -10,7 +10,7 @@ use super::table::Table;
 /// Whether two limits draw from the same buckets. An unlimited tier draws from none.
 pub(super) fn same(a: &Limit, b: &Limit) -> bool {
     let drawn = a.mode == b.mode || (a.mode != Mode::Off && b.mode != Mode::Off);
-    a.name == b.name && a.role == b.role && drawn && a.algorithm.goes_on_as(&b.algorithm)
+    a.name == b.name && a.role == b.role && drawn && a.algorithm.has_buckets_of(&b.algorithm)
 }
 
 /// The limits that share a table with `limit`, in the order of `limits`; `limit` itself if it is

@@ -14,7 +14,7 @@ use super::table::{Shard, Slot, Table};
 pub(super) struct Bound<'s> {
     table: &'s Table,
     tag: u64,
-    tier: Option<&'s str>,
+    limit: &'s Limit,
     conditions: Option<&'s Conditions>,
 }
 
@@ -58,7 +58,7 @@ impl LocalStore {
         Bound {
             table: &self.tables[limit.index],
             tag,
-            tier: limit.tier.as_deref(),
+            limit,
             conditions,
         }
     }
@@ -95,9 +95,16 @@ fn try_lock_all<'s>(bound: &[Bound<'s>]) -> Result<Locked<'s>, usize> {
         shard_of[place] = shards.len() - 1;
     }
     let slot = |(bound, shard): (&Bound<'s>, usize)| {
-        let by = bound.table.place_of(bound.tier);
-        let slot = Slot::new(bound.table, &shards[shard], bound.tag, by, bound.conditions);
-        (slot, shard)
+        let Bound {
+            table,
+            tag,
+            limit,
+            conditions,
+        } = *bound;
+        (
+            Slot::new(table, &shards[shard], tag, limit, conditions),
+            shard,
+        )
     };
     let slots = bound.iter().zip(shard_of).map(slot).collect();
     Ok(Locked { shards, slots })

@@ -5,7 +5,6 @@
 //! it needs in one global order, judges them all, and writes all or none. So it needs no refunds, and
 //! the order of limits does not matter. A full table never gives a key a free reset; see [`table`].
 
-mod beside;
 mod bucket;
 mod carry;
 mod draw;
@@ -24,8 +23,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::clock::Clock;
 use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing, Timestamp};
 
@@ -37,7 +34,6 @@ pub use learnt::{Learnt, Places, Share};
 pub use penalized::{Blocked, Penalized};
 pub use snapshot::{Remembered, SnapshotError, Unpaid};
 
-use beside::Beside;
 use bucket::{Bucket, Moving, Whose};
 use draw::settle_locked;
 use hash::Seed;
@@ -51,10 +47,6 @@ pub struct LocalStore {
     tables: Box<[Arc<Table>]>,
     seed: Seed,
     clock: Clock,
-    /// When these tables got their buckets.
-    born: Timestamp,
-    /// Buckets with overrides.
-    beside: Arc<Beside>,
 }
 
 /// The content of the buckets of a process that starts without saved state: the `cold_start`
@@ -83,10 +75,11 @@ impl LocalStore {
         let now = clock.now();
         let tables = family::tables(limits, |variants| {
             let table = Table::new(variants);
+            let by = table.widest();
             if cold_start == ColdStart::Empty
-                && let Some(state) = table.algorithm(0).drained(now)
+                && let Some(state) = table.algorithm(by).drained(now)
             {
-                let (whose, bucket) = (Whose::Birth, Bucket::new(state, 0, 0));
+                let (whose, bucket) = (Whose::Birth, Bucket::new(state, by));
                 table.adopt(Moving { whose, bucket }, now);
             }
             Arc::new(table)
@@ -96,8 +89,6 @@ impl LocalStore {
             limits: limits.into(),
             seed: Seed::random(),
             clock,
-            born: now,
-            beside: Arc::default(),
         }
     }
 
@@ -118,9 +109,6 @@ impl LocalStore {
                 change,
                 conditions,
             } = *settlement;
-            if self.settle_beside(limit, key, change, conditions, now) {
-                continue;
-            }
             let mut bound = [self.bound(limit, key, conditions)];
             settle_locked(&mut bound, change, now);
         }
@@ -128,22 +116,14 @@ impl LocalStore {
 
     /// The standing of the buckets at `now`, without charging.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
-        // Before the shards are locked, as in a draw.
-        let beside: SmallVec<[Option<Standing>; 4]> = claims
-            .iter()
-            .map(|claim| self.peek_beside(claim, now))
-            .collect();
         let mut bound = self.bind(claims);
         let mut locked = lock_all(&mut bound);
-        let places = claims.iter().zip(beside).enumerate();
-        let standing = |(place, (claim, beside)): (usize, (&Claim<'_>, Option<Standing>))| {
-            beside.unwrap_or_else(|| {
-                let (slot, shard) = locked.at(place);
-                let verdict = slot.judge(shard, claim.cost, now);
-                Standing::new(verdict, slot.report(shard, now))
-            })
+        let standing = |(place, claim): (usize, &Claim<'_>)| {
+            let (slot, shard) = locked.at(place);
+            let verdict = slot.judge(shard, claim.cost, now);
+            Standing::new(verdict, slot.report(shard, now))
         };
-        places.map(standing).collect()
+        claims.iter().enumerate().map(standing).collect()
     }
 
     /// What the table of the limit at `index` did to stay within its memory.

@@ -1,13 +1,11 @@
 //! Saves the buckets to a file, so that a clean restart refills no caller.
 //!
 //! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, the time by
-//! the clock of the process and by the wall clock (not before version 5). Per limit: its name, tier,
-//! role, algorithm and numbers, and sixteen zeros (an earlier build described its tables there). Then
-//! its records (bucket, floor, birth; a record in other numbers is preceded by them) up to an end
-//! mark. Then what limits have learnt from their upstreams
-//! ([`super::learnt`]), and which keys were refused too often ([`super::penalized`]; not in version
-//! 3), what is owed to the shared store, and by how many gateways it is shared (both not before
-//! version 5). Last, a SipHash of everything before it.
+//! the clock of the process and by the wall clock. Per limit: its name, tier, role, algorithm and
+//! numbers. Then its records (bucket, floor, birth; a record in other numbers is preceded by them) up to
+//! an end mark. Then what limits have learnt from their upstreams ([`super::learnt`]), which keys were
+//! refused too often ([`super::penalized`]), what is owed to the shared store, and by how many gateways
+//! it is shared. Last, a SipHash of everything before it.
 //! Places in flight are saved only for a handover: otherwise their requests ended with the process.
 //!
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
@@ -136,9 +134,4 @@ impl<T: Write> Write for Summed<T> {
 }
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
-const VERSION: u32 = 5;
-/// An earlier version, which is read too, so that an update refills no bucket. It has neither the wall
-/// clock nor anything of the shared store.
-const WITHOUT_WALL_CLOCK: u32 = 4;
-/// The version before, which has no penalties either.
-const WITHOUT_PENALTIES: u32 = 3;
+const VERSION: u32 = 6;

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
-use tollgate_limit::quota::LOCAL_BOUND;
+use tollgate_limit::quota::{LOCAL_BOUND, UNITS_MAX};
 use tollgate_limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
 
 use super::bucket::{Bucket, Moving, Whose};
@@ -25,28 +25,20 @@ pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<
         Whose::Birth => out.write_all(&[BIRTH])?,
     }
     write_state(&moving.bucket.state, out)?;
-    out.write_all(&moving.bucket.beyond.to_le_bytes())
+    out.write_all(&moving.bucket.largest.to_le_bytes())
 }
 
 pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[END])
 }
 
-/// The meaning of the numbers of a record.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    /// The remembered number is a moment.
-    pub(super) remembers_a_moment: bool,
-    /// Its windows begin at boundaries of the clock or of a calendar.
-    pub(super) has_own_boundaries: bool,
-}
-
-/// Reads the record that begins with `mark`; `None`: the end mark.
+/// Reads the record that begins with `mark`; `None`: the end mark. `is_aligned`: its windows begin at
+/// boundaries of the clock or of a calendar.
 pub(super) fn read_moving(
     mark: u8,
     input: &mut impl Read,
     shift: Shift,
-    form: Form,
+    is_aligned: bool,
 ) -> Result<Option<Moving>, SnapshotError> {
     let whose = match mark {
         END => return Ok(None),
@@ -63,14 +55,11 @@ pub(super) fn read_moving(
         BIRTH => Whose::Birth,
         _ => return Err(SnapshotError::Corrupt("a record of no known kind")),
     };
-    let state = read_state(input, shift, form)?;
-    let beyond = read_u64(input)?;
-    let beyond = if form.remembers_a_moment && beyond > 0 {
-        shift.moved(Timestamp::from_micros(beyond)).as_micros()
-    } else {
-        beyond
+    let state = read_state(input, shift, is_aligned)?;
+    let bucket = Bucket {
+        largest: read_u64(input)?.min(UNITS_MAX),
+        ..Bucket::new(state, 0)
     };
-    let bucket = Bucket::new(state, beyond, 0);
     Ok(Some(Moving { whose, bucket }))
 }
 
@@ -82,14 +71,12 @@ fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
             .try_for_each(|word| out.write_all(&word.to_le_bytes()))
     };
     match state {
-        // (A level above a smaller burst may exceed any limit's range.)
-        State::Level(Level { level, at }) => words(
-            LEVEL,
-            &[(*level).min(LOCAL_BOUND).cast_unsigned(), at.as_micros()],
-        ),
-        State::Steps(Steps { units, since }) => {
-            words(STEPS, &[units.cast_unsigned(), since.as_micros()])
-        }
+        State::Level(Level { level, at }) => words(LEVEL, &[level.cast_unsigned(), at.as_micros()]),
+        State::Steps(Steps {
+            used,
+            since,
+            amount,
+        }) => words(STEPS, &[*used, since.as_micros(), *amount]),
         State::Pair(Pair {
             start,
             previous,
@@ -107,7 +94,11 @@ fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn read_state(input: &mut impl Read, shift: Shift, form: Form) -> Result<State, SnapshotError> {
+fn read_state(
+    input: &mut impl Read,
+    shift: Shift,
+    is_aligned: bool,
+) -> Result<State, SnapshotError> {
     let kind = read_u8(input)?;
     let mut word = || read_u64(input);
     let most = LOCAL_BOUND.unsigned_abs();
@@ -127,13 +118,14 @@ fn read_state(input: &mut impl Read, shift: Shift, form: Form) -> Result<State, 
             at: moment(word()?),
         }),
         STEPS => State::Steps(Steps {
-            units: level(word()?)?,
+            used: count(word()?, most)?,
             // Moved back, the start of a window would lie before its boundary, which would then count
             // as a window that has ended since.
-            since: match form.has_own_boundaries {
+            since: match is_aligned {
                 true => Timestamp::from_micros(word()?),
                 false => moment(word()?),
             },
+            amount: count(word()?, UNITS_MAX)?.max(1),
         }),
         PAIR => {
             let start = moment(word()?);

@@ -11,13 +11,9 @@
 //! delayed since. So a full bucket counts as forgotten only [`LATE`] after it filled up; until then
 //! its place is given away like one in debt.
 //!
-//! A bucket that a reload has clamped to a smaller burst or window remembers the larger one until
-//! it would be full at that ([`tollgate_limit::Kept`]); only then is its place free.
-//!
 //! A limit whose tiers have numbers of their own has one table for all of them, because a bucket is
-//! identified by its limit's name and its caller. A bucket is kept in the numbers of its last draw.
-//! A draw under other numbers converts it: no more units, clamped to their burst, the larger burst
-//! remembered.
+//! identified by its limit's name and its caller. So have callers with an override. All of them draw
+//! by the rule of [`tollgate_limit::kept`].
 
 mod moving;
 mod shard;
@@ -31,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 
 use tollgate_limit::sliding_log::Entry;
-use tollgate_limit::{Algorithm, Claim, Kept, Limit, Micros, Standing, Timestamp};
+use tollgate_limit::{Algorithm, Claim, Limit, Micros, Standing, Timestamp};
 
 use super::Tally;
 use super::bucket::Bucket;
@@ -153,8 +149,7 @@ impl Table {
     /// Draws from a single bucket; `None`: it has moved to the successor.
     pub(super) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
         let mut shard = self.lock(self.index(tag))?;
-        let by = self.place_of(claim.limit.tier.as_deref());
-        let mut slot = Slot::new(self, &shard, tag, by, claim.conditions);
+        let mut slot = Slot::new(self, &shard, tag, claim.limit, claim.conditions);
         let verdict = slot.judge(&shard, claim.cost, now);
         slot.commit(&mut shard, now);
         Some(Standing::new(verdict, slot.report(&shard, now)))
@@ -171,42 +166,42 @@ impl Table {
         place(tag, self.shards())
     }
 
-    /// `bucket` converted for a draw under the numbers at `by`; `None`: full.
-    fn under(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
-        let kept = self.kept(bucket).under(self.algorithm(by), now);
-        Some(Bucket::new(kept.state()?.clone(), kept.beyond(), by))
+    /// The index of the numbers with the largest burst.
+    pub(super) fn widest(&self) -> u16 {
+        let indices = 0..u16::try_from(self.numbers.len()).unwrap_or(u16::MAX);
+        let widest = indices.max_by_key(|by| self.algorithm(*by).burst());
+        widest.unwrap_or_default()
     }
 
-    /// The numbers a bucket is kept in.
-    fn kept_in<'a>(&'a self, bucket: &'a Bucket) -> &'a Algorithm {
-        bucket.own.as_deref().unwrap_or(self.algorithm(bucket.by))
-    }
-
-    fn kept(&self, bucket: &Bucket) -> Kept {
-        Kept::from_parts(
-            self.kept_in(bucket).clone(),
-            Some(bucket.state.clone()),
-            bucket.beyond,
-        )
-    }
-
-    /// A bucket that owes and remembers at least as much as either, in the numbers of the first,
-    /// which are the table's.
-    fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
-        let moved;
-        let other = if one.by == other.by && other.own.is_none() {
-            other
-        } else {
-            match self.under(other, one.by, now) {
-                Some(bucket) => {
-                    moved = bucket;
-                    &moved
-                }
-                None => return one.clone(),
-            }
+    /// A bucket in the table's numbers at an index; `None`: full.
+    fn in_its_numbers(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
+        if bucket.by == by && bucket.own.is_none() {
+            return Some(bucket.clone());
+        }
+        let own = self.algorithm(by);
+        // What was used has no scale.
+        let Algorithm::TokenBucket(_) = own else {
+            return Some(Bucket::new(bucket.state.clone(), by));
         };
-        let state = self.algorithm(one.by).join(&one.state, &other.state);
-        Bucket::new(state, one.beyond.max(other.beyond), one.by)
+        // As the latest thread sees it, for which it may not be full yet.
+        let kept = bucket.kept(self.algorithm(bucket.by));
+        let kept = kept.under(own, now.before(LATE));
+        let bucket = Bucket::new(kept.state()?.clone(), by);
+        Some(bucket.of_largest(kept.largest(), own))
+    }
+
+    /// A bucket that owes at least as much as either and is forgotten no earlier, in the table's
+    /// numbers.
+    fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
+        let by = one.by;
+        match [one, other].map(|bucket| self.in_its_numbers(bucket, by, now)) {
+            [Some(one), Some(other)] => Bucket {
+                largest: one.largest.max(other.largest),
+                ..Bucket::new(self.algorithm(by).join(&one.state, &other.state), by)
+            },
+            [Some(owing), None] | [None, Some(owing)] => owing,
+            [None, None] => one.clone(),
+        }
     }
 
     /// The shard at `index`; `None`: its chunk has moved before it was touched.

@@ -108,7 +108,7 @@ fn local_reload_never_adds_a_token_and_reports_its_work() {
         .map(|carried| (&*carried.name, carried.carry))
         .collect();
     let expected = [
-        ("changed", Carry::Rescaled),
+        ("changed", Carry::Renumbered),
         ("kept", Carry::Kept),
         ("new", Carry::New),
         ("gone", Carry::Gone),

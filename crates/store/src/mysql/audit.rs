@@ -9,7 +9,7 @@ use super::link::number;
 use crate::audit::{Finding, Weight, distant_clock};
 
 /// The version of `schema.sql`, and of the kinds of rows: the comment of the table of buckets.
-pub(super) const VERSION: &str = "tollgate 1";
+pub(super) const VERSION: &str = "tollgate 2";
 
 /// The tables, and the engine each must have.
 const TABLES: [(&str, &str); 3] = [
@@ -55,7 +55,7 @@ const ASK: &str = "
            COALESCE(@@global.innodb_flush_method = 'nosync', FALSE), @@global.innodb_doublewrite,
            @@global.log_bin AND @@global.binlog_format = 'STATEMENT',
            (SELECT COUNT(*) FROM information_schema.ROUTINES
-            WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME IN ('tollgate_draw_2', 'tollgate_draw_one_2')) = 2;
+            WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME IN ('tollgate_draw_3', 'tollgate_draw_one_3')) = 2;
     SELECT TABLE_NAME, COALESCE(ENGINE, ''), TABLE_COMMENT FROM information_schema.TABLES
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('tollgate_buckets', 'tollgate_gateways', 'tollgate_twin')";
 
@@ -133,7 +133,7 @@ impl Facts {
         } else if other.is_some() {
             other
         } else if !self.procedures {
-            Some("there are no procedures tollgate_draw_2 and tollgate_draw_one_2 in the database, or the user may not call them: apply `tollgate schema --sql mysql`, and GRANT EXECUTE".into())
+            Some("there are no procedures tollgate_draw_3 and tollgate_draw_one_3 in the database, or the user may not call them: apply `tollgate schema --sql mysql`, and GRANT EXECUTE".into())
         } else if let Some(lacks) = &self.lacks {
             Some(format!("{lacks}: GRANT it"))
         } else if self.statement_log {

@@ -119,7 +119,7 @@ impl MysqlLink {
         if let ([bucket], None) = (order, several) {
             let numbers = joined(wanted[*bucket].numbers());
             return format!(
-                "CALL tollgate_draw_one_2(X'{:032x}',{numbers},{mark},{pinned})",
+                "CALL tollgate_draw_one_3(X'{:032x}',{numbers},{mark},{pinned})",
                 hash(*bucket)
             );
         }
@@ -131,7 +131,7 @@ impl MysqlLink {
         let parts = several.map_or("NULL".into(), |several| {
             format!("'[{}]'", several.parts(batch))
         });
-        format!("CALL tollgate_draw_2('[{rows}]',{parts},{mark},{pinned})")
+        format!("CALL tollgate_draw_3('[{rows}]',{parts},{mark},{pinned})")
     }
 }
 

@@ -1,4 +1,4 @@
--- The tables and procedures of a shared store in MariaDB (10.6 or later) or MySQL (8.0.29 or later), version 1. Safe to
+-- The tables and procedures of a shared store in MariaDB (10.6 or later) or MySQL (8.0.29 or later), version 2. Safe to
 -- run again; run by the gateway when it may create things, or by you: `tollgate schema --sql mysql | mariadb DATABASE`.
 DELIMITER //
 
@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS tollgate_buckets (
     kind    BIGINT,
     -- The print of the mark when the row was written.
     print   BIGINT,
-    -- Token bucket (1): gained in a microsecond, fractions of a unit, level of a full bucket.
+    -- Token bucket (1): gained in a microsecond and fractions of a unit, those of its last grant, and the level of one that is
+    -- full under the largest burst it was drawn under.
     a       BIGINT,
     b       BIGINT,
     c       BIGINT,
@@ -23,10 +24,9 @@ CREATE TABLE IF NOT EXISTS tollgate_buckets (
     at      BIGINT,
     price   BIGINT,
     taken   BIGINT,
-    -- The numbers of every other kind, with commas between them. Of a token bucket: the burst that it has to fill before
-    -- it is forgotten, where other numbers have clamped it. See crates/limit/src/rescale.rs.
+    -- The numbers of every other kind, with commas between them.
     more    MEDIUMTEXT CHARACTER SET ascii COLLATE ascii_bin
-) ENGINE = InnoDB COMMENT = 'tollgate 1'//
+) ENGINE = InnoDB COMMENT = 'tollgate 2'//
 
 -- The gateways that use the store, by their heartbeats, in microseconds since the epoch.
 CREATE TABLE IF NOT EXISTS tollgate_gateways (
@@ -53,11 +53,11 @@ CREATE TABLE IF NOT EXISTS tollgate_overrides (
 -- clock is read before any lock is waited for, which is only stricter: a clock behind `at` mints nothing. Assignments to
 -- columns are made from top to bottom. A refusal charges nothing, so it is rolled back: it waits for no disk.
 -- They answer how many were granted in all and, of each bucket, the moment, the level before, its moment and how many were
--- granted. Null: a bucket was written by another limit, algorithm or version, or lies ahead of the clock: the gateway
+-- granted. Null: a bucket has other numbers or a larger burst (crates/limit/src/kept.rs), or lies ahead of the clock: the gateway
 -- decides it in a transaction.
 
 -- Equal requests for one bucket. (What a list costs to read is most of the time of a call for a hot bucket.)
-CREATE PROCEDURE IF NOT EXISTS tollgate_draw_one_2(
+CREATE PROCEDURE IF NOT EXISTS tollgate_draw_one_3(
     name BINARY(16), want_n BIGINT, want_p BIGINT, want_brim BIGINT, want_fill BIGINT, want_price BIGINT, want_need BIGINT,
     want_fresh BIGINT, want_lasts BIGINT, want_count BIGINT, mark BIGINT, moment BIGINT)
 MODIFIES SQL DATA
@@ -97,7 +97,7 @@ END//
 -- limits none of them, and one with a single part grants what it can. What is left is a bucket that is too small for the
 -- several groups that draw from it: their order decides, and the gateway decides it in a transaction; the answer is null,
 -- and the list of grants empty. Otherwise that list has how many requests of each part's group were granted; null: all.
-CREATE PROCEDURE IF NOT EXISTS tollgate_draw_2(
+CREATE PROCEDURE IF NOT EXISTS tollgate_draw_3(
     wanted LONGTEXT CHARACTER SET ascii, parts LONGTEXT CHARACTER SET ascii, mark BIGINT, moment BIGINT)
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
@@ -138,7 +138,9 @@ BEGIN
             SELECT one.*, MIN(IF(one.enforced, one.able, one.count)) OVER (PARTITION BY one.request) AS granted
             FROM (
                 SELECT asked.*, CASE WHEN bucket.taken = 1 THEN asked.count
-                    WHEN asked.alone THEN GREATEST(0, LEAST(asked.count, (bucket.level - asked.need + asked.price) DIV asked.price))
+                    WHEN asked.alone THEN GREATEST(0, LEAST(asked.count, (LEAST(bucket.c, bucket.level
+                        + LEAST(GREATEST(moment - bucket.at, 0), (bucket.c - bucket.level) DIV bucket.a + 1) * bucket.a)
+                        - asked.need + asked.price) DIV asked.price))
                     END AS able
                 FROM JSON_TABLE(parts, '$[*]' COLUMNS (
                     place FOR ORDINALITY, request BIGINT PATH '$[0]', name CHAR(32) CHARACTER SET ascii PATH '$[1]', count BIGINT PATH '$[2]',
@@ -153,7 +155,9 @@ BEGIN
             SELECT UNHEX(charge.name), 0, SUM(charge.units), 1
             FROM JSON_TABLE(charges, '$[*]' COLUMNS (name CHAR(32) CHARACTER SET ascii PATH '$[0]', units BIGINT PATH '$[1]')) AS charge
             GROUP BY charge.name ORDER BY charge.name
-            ON DUPLICATE KEY UPDATE price = VALUES(price), taken = VALUES(taken);
+            ON DUPLICATE KEY UPDATE
+                level = LEAST(c, level + LEAST(GREATEST(moment - at, 0), (c - level) DIV a + 1) * a), at = GREATEST(at, moment),
+                price = VALUES(price), taken = VALUES(taken);
         ELSEIF least_ = 0 THEN
             SET least_ = -1, grants = '';
         END IF;

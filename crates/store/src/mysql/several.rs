@@ -1,5 +1,5 @@
 //! Requests with several limits, and groups of requests that share a bucket: writes both parameters of
-//! `tollgate_draw_2` (schema.sql), the numbers of each bucket and those of each part, and reads its
+//! `tollgate_draw_3` (schema.sql), the numbers of each bucket and those of each part, and reads its
 //! result.
 
 use super::draw::Wanted;

@@ -31,7 +31,7 @@ pub(super) struct Facts {
 
 /// The version of `schema.sql`, which its `tollgate_version` returns, and of the rows. A gateway
 /// that knows fewer kinds of rows does not use the store.
-pub(super) const VERSION: i64 = 6;
+pub(super) const VERSION: i64 = 7;
 
 /// Returns one row whatever exists; names are looked up in the session's own search path.
 const ASK: &str = "
@@ -52,7 +52,6 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
              UNION ALL
              SELECT 'EXECUTE ON FUNCTION ' || name
              FROM unnest(ARRAY[$1, $2, 'tollgate_elsewhere()', 'tollgate_version()',
-                               'tollgate_beyond(bigint,bigint,bigint,bigint,bigint,bigint,bigint)',
                                'tollgate_level(bigint,bigint,bigint,bigint,bigint,bigint)',
                                'tollgate_able(bigint,bigint,bigint,bigint)']) AS name
              WHERE NOT coalesce(has_function_privilege(to_regprocedure(name), 'EXECUTE'), true)),

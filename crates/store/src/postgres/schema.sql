@@ -1,4 +1,4 @@
--- The table and functions of a shared store in PostgreSQL, version 6. Safe to run again; run by the gateway when it may
+-- The table and functions of a shared store in PostgreSQL, version 7. Safe to run again; run by the gateway when it may
 -- create things, or by you: `tollgate schema --sql postgres | psql DATABASE`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
@@ -16,17 +16,17 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
     epoch   bigint,
     -- A row whose key is 'made' and a gateway's number is a receipt: the number (more) of the last call with corrections
     -- that this gateway has made, so that one that is sent again is recognised: crates/store/src/sql/receipt.rs.
-    -- The limit's own numbers. Token bucket (1): gained in a microsecond, fractions of a unit, brim. Interval (2) and
-    -- fixed window (3): amount, burst, period, alignment.
+    -- The bucket's numbers. Token bucket (1): gained in a microsecond and fractions of a unit, those of its last grant, and the
+    -- level of one that is full under the largest burst it was drawn under. Interval (2) and fixed window (3): the largest
+    -- amount it was drawn under.
     a bigint, b bigint, c bigint, d bigint,
-    -- Its level, or units, and since when.
+    -- Its level, or what was used, and since when.
     level   bigint,
     at      bigint,
     -- Token bucket: it stands at `level - price * taken`; the last batch found it at `level`.
     price   bigint,
     taken   bigint,
-    -- The numbers of every other kind. Of these: the burst that the bucket has to fill (1, 2), or the moment it has to
-    -- see (3), before it is forgotten, where other numbers have clamped it. See crates/limit/src/rescale.rs.
+    -- The numbers of every other kind.
     more    bigint[]
 ) WITH (
     fillfactor = 50,
@@ -49,22 +49,13 @@ CREATE TABLE IF NOT EXISTS tollgate_overrides (
 );
 
 -- The version of all this and of the kinds of rows, which a gateway looks at when it connects and with each heartbeat.
-CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 6::bigint';
+CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 7::bigint';
 
--- Says that a bucket was written by another limit, algorithm or version: the gateway then decides it in a transaction.
+-- Says that a bucket has other numbers or a larger burst (crates/limit/src/kept.rs): the gateway then decides it in a transaction.
 CREATE OR REPLACE FUNCTION tollgate_elsewhere() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RAISE EXCEPTION 'a bucket of other numbers: decided by the gateway' USING ERRCODE = 'TG001';
 END
-$$;
-
--- What a token bucket that was found like this goes on remembering of other numbers: crates/limit/src/rescale.rs.
-CREATE OR REPLACE FUNCTION tollgate_beyond(
-    wide bigint, level bigint, at bigint, moment bigint, n bigint, p bigint, brim bigint
-) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN still.wide * $6 > $7 THEN ARRAY[still.wide] END
-    FROM (SELECT $1 - greatest(0, least($1 * $6, $2 + least(greatest($4 - $3, 0), ($1 * $6 - $2) / $5 + 1) * $5) - $7) / $6)
-        AS still (wide)
 $$;
 
 -- A token bucket's level at a moment. `fill` is a time in which any level comes to the brim, by which the elapsed time is
@@ -82,7 +73,7 @@ RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT greatest(0, least($4, ($1 - $2 
 -- one statement. The server keeps its plan behind any pooler of connections, and it has one plan only, by the key's
 -- index. Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is
 -- waited for, which is only stricter: a clock behind `at` mints nothing. A bucket a second further ahead than the clock shows
--- once the lock is had is pulled to it: crates/limit/src/rescale/ahead.rs.
+-- once the lock is had is pulled to it: crates/limit/src/kept/ahead.rs.
 -- A translation of crates/limit/src/token_bucket.rs. `limit_fill` is tollgate_level's `fill`; `fresh` is how many a full
 -- bucket grants.
 -- Answers now, then of each bucket the level before, then the moments, then how many were granted.
@@ -104,10 +95,13 @@ BEGIN
             level = CASE
                 -- A number that is missing is none to decide by: least() and greatest() would leave it out.
                 WHEN bucket.kind = 1 AND bucket.a = limit_n AND bucket.b = limit_p AND bucket.c = limit_brim
-                    AND bucket.level - bucket.price * bucket.taken + bucket.at IS NOT NULL
-                    AND (bucket.more IS NULL OR bucket.more[1] IS NOT NULL) THEN
-                    tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
-                                   limit_n, limit_brim, limit_fill)
+                    AND bucket.level - bucket.price * bucket.taken + bucket.at IS NOT NULL THEN
+                    -- A refusal leaves the bucket as it was: it may be drawn from at another rate next.
+                    CASE WHEN tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
+                                             limit_n, limit_brim, limit_fill) >= ask_need
+                        THEN tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
+                                            limit_n, limit_brim, limit_fill)
+                        ELSE bucket.level - bucket.price * bucket.taken END
                 WHEN bucket.kind IS NULL THEN limit_brim
                 ELSE tollgate_elsewhere()
             END,
@@ -122,18 +116,13 @@ BEGIN
                 WHEN bucket.at > moment + 1000000 AND bucket.at
                     > coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + 1000000
                 THEN least(bucket.at, coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+                WHEN bucket.kind = 1 AND tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
+                                                        limit_n, limit_brim, limit_fill) < ask_need
+                THEN bucket.at
                 ELSE greatest(bucket.at, moment)
             END,
             price = ask_price,
-            expires = greatest(bucket.expires, excluded.expires + CASE
-                WHEN bucket.more IS NULL OR bucket.b <> limit_p THEN 0
-                ELSE (bucket.more[1] * limit_p - limit_brim) / limit_n + 1
-            END),
-            more = CASE
-                WHEN bucket.more IS NULL OR bucket.b <> limit_p THEN NULL
-                ELSE tollgate_beyond(bucket.more[1], bucket.level - bucket.price * bucket.taken, bucket.at, moment,
-                                     limit_n, limit_p, limit_brim)
-            END,
+            expires = greatest(bucket.expires, excluded.expires),
             kind = 1, epoch = fingerprint, a = limit_n, b = limit_p, c = limit_brim
         RETURNING bucket.level, bucket.at, bucket.taken
     )
@@ -145,7 +134,7 @@ $$;
 -- Requests with several limits each, or of several limits: every claim of a request is charged, or none. Locks in key
 -- order, then the clock, then the decision, request after request, then one write. It carries token buckets, intervals
 -- and fixed windows (first hit, clock, calendar) in which no request waits and no fail-over drains; the gateway decides
--- everything else in a transaction of its own. Null: a bucket was written by another limit, algorithm or version, or
+-- everything else in a transaction of its own. Null: a bucket has other numbers or a larger burst, or
 -- four boundaries of a calendar do not suffice.
 -- A translation of crates/limit/src/{token_bucket,stepped}.rs.
 --
@@ -153,7 +142,8 @@ $$;
 -- amount, burst, period, alignment (0 first hit, 1 clock, 2 calendar), debt, 0 and four calendar boundaries around now.
 -- `shape_of` counts from zero. `groups` has for each group: how many equal requests, how many claims, and for each
 -- claim its bucket (from zero), its cost, and 1 where it is enforced.
--- Answers now, then of each bucket the level before, then the moments, then of each group how many were granted.
+-- Answers now, then of each bucket the level before (units left, of the stepped ones), then the moments, then of each group how
+-- many were granted.
 CREATE OR REPLACE FUNCTION tollgate_draw_several(
     keys bytea[], shape_of smallint[], shapes bigint[], groups bigint[], fingerprint bigint, pinned bigint
 ) RETURNS bigint[]
@@ -167,11 +157,9 @@ DECLARE
     as_      bigint[];
     bs       bigint[];
     cs       bigint[];
-    ds       bigint[];
     levels   bigint[];
     ats      bigint[];
     expiries bigint[];
-    wides    bigint[];
     changed  boolean[];
     found_   bytea[];
     before   bigint[];
@@ -199,17 +187,16 @@ BEGIN
     INSERT INTO tollgate_buckets (key, expires) SELECT want.key, 0 FROM unnest(keys) AS want (key)
     ON CONFLICT (key) DO NOTHING;
     SELECT array_agg(held.key), array_agg(held.kind), array_agg(held.a), array_agg(held.b), array_agg(held.c),
-           array_agg(held.d), array_agg(held.level), array_agg(held.at), array_agg(held.expires),
-           array_agg(held.more[1])
-    INTO found_, kinds, as_, bs, cs, ds, levels, ats, expiries, wides
+           array_agg(held.level), array_agg(held.at), array_agg(held.expires)
+    INTO found_, kinds, as_, bs, cs, levels, ats, expiries
     FROM (
         -- No kind of ours is zero: the gateway sees to a row in which a number is missing.
-        SELECT bucket.key, bucket.a, bucket.b, bucket.c, bucket.d,
-               CASE WHEN bucket.kind IS NULL OR (bucket.more IS NULL OR bucket.more[1] IS NOT NULL) AND bucket.at IS NOT NULL
+        SELECT bucket.key, bucket.a, bucket.b, bucket.c,
+               CASE WHEN bucket.kind IS NULL OR bucket.at IS NOT NULL
                     AND CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END IS NOT NULL
                     THEN bucket.kind ELSE 0 END AS kind,
                CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END AS level,
-               bucket.at, bucket.expires, bucket.more
+               bucket.at, bucket.expires
         FROM tollgate_buckets AS bucket WHERE bucket.key = ANY (keys) ORDER BY bucket.key FOR UPDATE
     ) AS held;
     IF cardinality(found_) IS DISTINCT FROM buckets THEN
@@ -236,10 +223,6 @@ BEGIN
                 OR bs[bucket] IS DISTINCT FROM shapes[base + 4] OR cs[bucket] IS DISTINCT FROM shapes[base + 5] THEN
                 RETURN NULL;
             END IF;
-            IF wides[bucket] IS NOT NULL THEN
-                wides[bucket] := (tollgate_beyond(wides[bucket], level_, at_, now_, shapes[base + 3], shapes[base + 4],
-                                                  shapes[base + 5]))[1];
-            END IF;
             level_ := tollgate_level(level_, at_, now_, shapes[base + 3], shapes[base + 5], shapes[base + 10]);
             at_ := greatest(at_, now_);
         ELSE
@@ -248,16 +231,13 @@ BEGIN
                 RETURN NULL;
             END IF;
             IF kinds[bucket] IS NOT NULL AND (kinds[bucket] <> shapes[base + 1]
-                OR as_[bucket] IS DISTINCT FROM shapes[base + 3] OR bs[bucket] IS DISTINCT FROM shapes[base + 4]
-                OR cs[bucket] IS DISTINCT FROM shapes[base + 5] OR ds[bucket] IS DISTINCT FROM shapes[base + 6]
-                OR (wides[bucket] IS NOT NULL AND shapes[base + 1] = 2)) THEN
+                OR as_[bucket] IS DISTINCT FROM shapes[base + 3]) THEN
                 RETURN NULL;
             END IF;
-            IF wides[bucket] <= now_ THEN
-                wides[bucket] := NULL;
-            END IF;
-            IF kinds[bucket] IS NULL THEN
-                level_ := NULL;
+            -- Here, the units left.
+            level_ := CASE WHEN kinds[bucket] IS NOT NULL THEN shapes[base + 4] - level_ END;
+            IF level_ IS NULL THEN
+                passed := 0;
             ELSIF shapes[base + 6] = 2 THEN
                 passed := 0;
                 FOR edge IN 9 .. 12 LOOP
@@ -346,6 +326,7 @@ BEGIN
                 base := shape_of[part] * 12;
                 CONTINUE WHEN each[claim] = 0;
                 price_ := groups[slot + 1] * CASE WHEN shapes[base + 1] = 1 THEN shapes[base + 4] ELSE 1 END;
+                CONTINUE WHEN price_ = 0;
                 -- One that is not enforced takes part while it can.
                 levels[part] := levels[part] - price_ * least(able, each[claim]);
                 changed[part] := true;
@@ -363,11 +344,8 @@ BEGIN
             as_[bucket] := shapes[base + 3];
             bs[bucket] := shapes[base + 4];
             cs[bucket] := shapes[base + 5];
-            ds[bucket] := shapes[base + 6];
             IF shapes[base + 1] = 1 THEN
-                -- A null is passed over.
-                passed := (greatest(shapes[base + 5], wides[bucket] * shapes[base + 4]) - levels[bucket]
-                    + shapes[base + 3] - 1) / shapes[base + 3];
+                passed := (shapes[base + 5] - levels[bucket] + shapes[base + 3] - 1) / shapes[base + 3];
             ELSE
                 passed := (shapes[base + 4] - levels[bucket] + shapes[base + 3] - 1) / shapes[base + 3]
                     * shapes[base + 5];
@@ -375,23 +353,22 @@ BEGIN
                     -- The last boundary listed and the periods beyond it: a month is told as its longest.
                     passed := greatest(shapes[base + 12] - ats[bucket], 0) + passed;
                 END IF;
+                levels[bucket] := shapes[base + 4] - levels[bucket];
+                bs[bucket] := NULL;
+                cs[bucket] := NULL;
             END IF;
             expiries[bucket] := greatest(expiries[bucket], ats[bucket] + passed + 1000000);
-            IF shapes[base + 1] = 3 THEN
-                expiries[bucket] := greatest(expiries[bucket], wides[bucket] + 1000000);
-            END IF;
         END IF;
     END LOOP;
     -- Every row is there: an INSERT finds it by the key's index, whatever the planner thinks of the table.
-    INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, d, level, at, price, taken, more)
-    SELECT want.key, want.expires, want.kind, fingerprint, want.a, want.b, want.c, want.d, want.level, want.at, 0, 0,
-           CASE WHEN want.wide IS NOT NULL THEN ARRAY[want.wide] END
-    FROM unnest(keys, kinds, as_, bs, cs, ds, levels, ats, expiries, wides, changed)
-        AS want (key, kind, a, b, c, d, level, at, expires, wide, changed)
+    INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, level, at, price, taken)
+    SELECT want.key, want.expires, want.kind, fingerprint, want.a, want.b, want.c, want.level, want.at, 0, 0
+    FROM unnest(keys, kinds, as_, bs, cs, levels, ats, expiries, changed)
+        AS want (key, kind, a, b, c, level, at, expires, changed)
     WHERE want.changed
     ON CONFLICT (key) DO UPDATE SET
         expires = excluded.expires, kind = excluded.kind, epoch = excluded.epoch, a = excluded.a, b = excluded.b,
-        c = excluded.c, d = excluded.d, level = excluded.level, at = excluded.at, price = 0, taken = 0, more = excluded.more;
+        c = excluded.c, level = excluded.level, at = excluded.at, price = 0, taken = 0;
     RETURN now_ || before || moments || granted;
 END
 $$;

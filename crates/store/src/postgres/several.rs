@@ -127,7 +127,14 @@ impl Several {
         let mut before = vec![None; rows];
         for (row, &bucket) in self.order.iter().enumerate() {
             let (_, shape) = &batch.buckets[bucket];
-            before[bucket] = Some(shape.seen(&[levels[row], moments[row]])?);
+            let (level, at) = (levels[row], moments[row]);
+            before[bucket] = Some(match shape.algorithm() {
+                Algorithm::Interval(limit) | Algorithm::FixedWindow(limit) => {
+                    let quota = limit.quota();
+                    shape.seen(&[signed(quota.amount), signed(quota.burst) - level, at])?
+                }
+                _ => shape.seen(&[level, at])?,
+            });
         }
         let granted = granted
             .iter()

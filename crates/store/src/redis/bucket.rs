@@ -8,7 +8,7 @@ use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Level, State};
 
 /// The number of doubles in a term.
-const TERM: usize = 7;
+const TERM: usize = 5;
 /// The bytes of level and moment.
 const BUCKET: usize = 8 + 8;
 /// Plus the number of granted requests.
@@ -91,11 +91,10 @@ impl Terms {
             brim,
             price,
             need,
-            lowest,
-            most,
+            ..
         }: Simple,
     ) -> Option<u8> {
-        let (place, _) = place_among(&mut self.0, [n, p, brim, price, need, most, lowest]);
+        let (place, _) = place_among(&mut self.0, [n, p, brim, price, need]);
         u8::try_from(place).ok()
     }
 

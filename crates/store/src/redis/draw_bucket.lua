@@ -3,7 +3,7 @@
 --
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   little-endian: pinned clock (0: TIME) and fingerprint as doubles, a byte, the count of terms, then for each
---           seven doubles: n, p, full, price, need, most, lowest; for each bucket the place of its term in a byte and
+--           five doubles: n, p, full, price, need; for each bucket the place of its term in a byte and
 --           how many requests in two
 -- ARGV[2]   only where a request has several claims or a bucket several groups of equal requests (who is asked for then
 --           stands here, and not above): for each group how many requests in two bytes and the count of claims in one,
@@ -27,18 +27,14 @@ if not pinned then
   now = time[1] * 1000000 + time[2]
 end
 
--- The leases that stand in a row, and what it remembers (nil: nothing).
+-- The leases that stand in a row.
 local function leases_in(value)
-  local leases, beyond = {}, nil
+  local leases = {}
   for from = row_len + 1, #value - row_lease_len + 1, row_lease_len do
     local id, units, till = unpack_numbers(row_lease, value, from)
-    if units == 0 then
-      beyond = till
-    else
-      leases[#leases + 1] = { id, units, till }
-    end
+    leases[#leases + 1] = { id, units, till }
   end
-  return leases, beyond
+  return leases
 end
 
 local stored
@@ -52,78 +48,77 @@ for i = 1, total do
   if value and string.byte(value) ~= row_mark then return '' end
 end
 
--- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its leases, what it remembers,
--- and whether it was pulled to now, which is written down whatever is decided.
-local function load(i, n, p, full, most, lowest)
-  local level, at, value, stands, leases, beyond, pulled = full, now, stored[i], 0, nil, 0, false
-  if value and #value >= row_len then
-    local _, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
-    local out, remembered = 0, nil
-    pulled = at_before - now > ahead_max
-    if pulled then at_before = now end
-    if #value > row_len then
-      local before
-      before, remembered = leases_in(value)
-      level, at, out, beyond = brought_to(now, level_before, at_before, n_before, p_before, full_before, before, remembered or 0)
-      leases = string.sub(value, row_len + 1, remembered and -1 - row_lease_len or -1)
-    else
-      level, at = refilled(level_before, at_before, now, n_before, full_before), max(at_before, now)
-    end
-    local same = n_before == n and p_before == p and full_before == full
-    if level >= full_before and beyond == 0 then
-      level = full
-    elseif not same then
-      level, beyond = renumbered(level, p_before, full_before, beyond, out, p, full, most, lowest)
-    end
-    -- A pinned clock says nothing of how long the server keeps it.
-    if same and print_before == fingerprint and not pinned and not remembered and not pulled then stands = till end
+-- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its leases, the level of a bucket
+-- that is full under the largest burst, and whether it was pulled to now, which is written down whatever is decided.
+local function load(i, n, p, full)
+  local value = stored[i]
+  if not value or #value < row_len then return full, now, 0, nil, full, false end
+  local _, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
+  local pulled = at_before - now > ahead_max
+  if pulled then at_before = now end
+  local level, at, out, leases
+  if #value > row_len then
+    level, at, out = brought_to(now, level_before, at_before, n_before, p_before, full_before, leases_in(value))
+    leases = string.sub(value, row_len + 1)
+  else
+    level, at, out = refilled(level_before, at_before, now, n_before, full_before), max(at_before, now), 0
   end
-  return level, at, stands, leases, beyond, pulled
+  -- One that is full equals none.
+  if level >= full_before then return full, at, 0, nil, full, pulled end
+  local wide, stands = widest(p_before, full_before, p, full), 0
+  if n_before == n and p_before == p then
+    -- A pinned clock says nothing of how long the server keeps it.
+    if full_before == wide and print_before == fingerprint and not pinned and not pulled then stands = till end
+  elseif leases then
+    level = converted(level, p_before, p, wide)
+  else
+    level = under(level, level_before, at_before, now, p_before, n, p, wide)
+  end
+  return min(level, max(full - out * p, 0)), at, stands, leases, wide, pulled
 end
 
-local function write(key, n, p, full, level, at, stands, leases, beyond)
+local function write(key, n, p, level, at, stands, leases, wide)
   -- It goes a second after it is full again, so that its going grants nothing.
-  local till = math.ceil((max(full, beyond * p) - level) / n) + at + 1000000
+  local till = math.ceil((wide - level) / n) + at + 1000000
   if till <= stands then
     call('SETRANGE', key, row_head_len, pack_numbers(row_tail, level, at))
   else
     till = till + margin
-    local kept = pack_numbers(row, row_mark, fingerprint, n, p, full, till, level, at)
+    local kept = pack_numbers(row, row_mark, fingerprint, n, p, wide, till, level, at)
     if leases then kept = kept .. leases end
-    if beyond > 0 then kept = kept .. pack_numbers(row_lease, 0, 0, beyond) end
     call('SET', key, kept, 'PX', math.ceil((till - now) / 1000))
   end
 end
 
-local asked, answer = { string.byte(input, 18 + 56 * terms, -1) }, {}
+local asked, answer = { string.byte(input, 18 + 40 * terms, -1) }, {}
 
 if not ARGV[2] then
   local last = 0
-  local term, n, p, full, price, need, most, lowest
+  local term, n, p, full, price, need
   for i = 1, total do
     local place = 3 * i
     local count = asked[place - 1] + 256 * asked[place]
     if asked[place - 2] ~= term then
       term = asked[place - 2]
-      n, p, full, price, need, most, lowest = unpack_numbers('<ddddddd', input, 18 + 56 * term)
+      n, p, full, price, need = unpack_numbers('<ddddd', input, 18 + 40 * term)
     end
-    local level, at, stands, leases, beyond, pulled = load(i, n, p, full, most, lowest)
+    local level, at, stands, leases, wide, pulled = load(i, n, p, full)
     local granted = affordable(level, price, need, count)
     answer[last + 1], answer[last + 2], answer[last + 3] = level, at, granted
     last = last + 3
-    if granted > 0 or pulled then write(keys[i], n, p, full, level - price * granted, at, stands, leases, beyond) end
+    if granted > 0 or pulled then write(keys[i], n, p, level - price * granted, at, stands, leases, wide) end
   end
   return pack_numbers('<d' .. string.rep('ddH', total), now, unpack(answer))
 end
 
 local numbers = {}
 for term = 0, terms - 1 do
-  numbers[term] = { unpack_numbers('<ddddddd', input, 18 + 56 * term) }
+  numbers[term] = { unpack_numbers('<ddddd', input, 18 + 40 * term) }
 end
-local levels, ats, all_stands, all_leases, all_beyond, written = {}, {}, {}, {}, {}, {}
+local levels, ats, all_stands, all_leases, all_wide, written = {}, {}, {}, {}, {}, {}
 for i = 1, total do
   local its = numbers[asked[3 * i - 2]]
-  levels[i], ats[i], all_stands[i], all_leases[i], all_beyond[i], written[i] = load(i, its[1], its[2], its[3], its[6], its[7])
+  levels[i], ats[i], all_stands[i], all_leases[i], all_wide[i], written[i] = load(i, its[1], its[2], its[3])
   answer[2 * i - 1], answer[2 * i] = levels[i], ats[i]
 end
 
@@ -150,7 +145,7 @@ end
 for i = 1, total do
   if written[i] then
     local its = numbers[asked[3 * i - 2]]
-    write(keys[i], its[1], its[2], its[3], levels[i], ats[i], all_stands[i], all_leases[i], all_beyond[i])
+    write(keys[i], its[1], its[2], levels[i], ats[i], all_stands[i], all_leases[i], all_wide[i])
   end
 end
 local format = '<d' .. string.rep('d', 2 * total) .. string.rep('H', last - 2 * total)

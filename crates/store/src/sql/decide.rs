@@ -74,7 +74,12 @@ impl Decider {
         let (answer, changed) = self.answer(batch, unreadable, &mut opened, &mut parts, now);
         let elsewhere = (0..)
             .zip(&parts)
-            .map(|(place, parts)| parts.are_out() || answer.unreadable.contains(&place))
+            .map(|(place, parts)| {
+                let numbers = batch.buckets[place as usize].1.algorithm();
+                parts.are_out()
+                    || answer.unreadable.contains(&place)
+                    || opened[place as usize].kept.largest() > numbers.burst()
+            })
             .collect();
         let written = (0..opened.len())
             .filter(|&bucket| changed[bucket])
@@ -105,18 +110,7 @@ impl Decider {
             .map(|(parts, opened)| parts.changed || opened.pulled)
             .collect();
         let until = signed(now.after(self.hold).as_micros());
-        let mut turned = vec![false; opened.len()];
         for (place, adjust) in batch.unmade_corrections() {
-            if let Adjust::TakeNumbers { ago } = *adjust {
-                let at = *place as usize;
-                let (shape, bucket) = (&batch.buckets[at].1, &mut opened[at]);
-                turned[at] = !shape.holds() && !bucket.foreign && !unreadable.contains(place);
-                if turned[at] {
-                    let numbers = shape.algorithm();
-                    bucket.kept = bucket.kept.under_since(numbers, now.before(ago), now);
-                }
-                continue;
-            }
             let place = *place as usize;
             if parts[place].corrected || opened[place].foreign {
                 continue;
@@ -132,7 +126,6 @@ impl Decider {
                     true
                 }
                 Adjust::Change(change) => bucket.settle(shape, *change, now),
-                Adjust::TakeNumbers { .. } => false,
             };
         }
         // Requests are decided in their own numbers; a draw converts the bucket to them.
@@ -167,8 +160,7 @@ impl Decider {
             leased.push(units);
         }
         for (place, (state, found)) in states.into_iter().zip(found).enumerate() {
-            let drawn = costs[place] && state != before[place];
-            if !drawn && !turned[place] {
+            if !costs[place] || state == before[place] {
                 continue;
             }
             written[place] = true;
@@ -181,8 +173,7 @@ impl Decider {
                 let more = units(&state) - units(&before[place]);
                 fields::hold(shape, &mut opened[place], self.id, more, until);
             } else {
-                opened[place].kept =
-                    Kept::from_parts(found.algorithm().clone(), state, found.beyond());
+                opened[place].kept = Kept::from_parts(found.algorithm().clone(), state, 0);
             }
         }
         let answer = Answer {

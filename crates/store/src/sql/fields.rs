@@ -1,18 +1,15 @@
-//! Converts a bucket to the integers of its row and back: version, kind, fingerprint, the kind's
-//! own numbers, and what the bucket remembers of other numbers ([`Kept::beyond`]). The pure core
-//! converts a row stored under other numbers or by another algorithm. Between a rate and a
-//! concurrency limit a row counts as none. One that cannot be read does not: a newer gateway may
-//! have written it, with units of it in use.
+//! Converts a bucket to the integers of its row and back: version, kind, fingerprint, and the kind's
+//! own numbers. Of a token bucket these are n and p of its last grant and the level of one that is
+//! full under the largest burst it was drawn under; of the others only what was used. A row of another
+//! kind counts as none. One that cannot be read does not: a newer gateway may have written it, with
+//! units of it in use.
 
 use super::leased;
 use super::mark::Mark;
-use crate::wire_form::{
-    FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, WireForm, kind_of,
-    moment as at_moment, signed, state_of,
-};
+use crate::wire_form::{TOKEN_BUCKET, WireForm, kind_of, moment as at_moment, signed, state_of};
 use tollgate_limit::bucket::{Held, State};
-use tollgate_limit::rescale::ahead::is_far;
-use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Terms, Timestamp};
+use tollgate_limit::kept::ahead::is_far;
+use tollgate_limit::{Algorithm, Change, Kept, Micros, Timestamp};
 
 const VERSION: i64 = 1;
 
@@ -24,8 +21,7 @@ pub(super) type Holders = Vec<(i64, i64, i64)>;
 pub(super) struct Opened {
     pub(super) kept: Kept,
     pub(super) holders: Holders,
-    /// The row does not go on ([`Algorithm::goes_on_as`]): no correction applies to it, and it is
-    /// overwritten only by a draw.
+    /// The row is of another kind: no correction applies to it, and it is overwritten only by a draw.
     pub(super) foreign: bool,
     /// Its moment was too far ahead ([`Kept::pull`]): the moved state is written, whatever is
     /// decided.
@@ -67,10 +63,8 @@ pub(super) fn open(
 ) -> Result<Opened, &'static str> {
     let stored = match row {
         None => None,
-        Some([VERSION, kind, fingerprint, own @ ..])
-            if *kind == shape.kind() || (is_rate(*kind) && !shape.holds()) =>
-        {
-            Some((*kind, *fingerprint, own))
+        Some([VERSION, kind, fingerprint, own @ ..]) if *kind == shape.kind() => {
+            Some((*fingerprint, own))
         }
         Some([VERSION, TOKEN_BUCKET..=leased::KIND, ..]) => None,
         Some(_) => return Err("a bucket's row is of a kind that this gateway does not know"),
@@ -80,7 +74,7 @@ pub(super) fn open(
         let alive =
             |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
         let mut holders: Holders = stored
-            .map(|(.., own)| {
+            .map(|(_, own)| {
                 own.chunks_exact(3)
                     .filter(alive)
                     .map(|place| (place[0], place[1], place[2]))
@@ -106,11 +100,11 @@ pub(super) fn open(
         });
     }
     let (mut kept, written) = match stored {
-        Some((kind, _, own)) => kept(shape, kind, own).ok_or("a bucket's row cannot be read")?,
+        Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
         None => (Kept::full(shape.algorithm().clone()), None),
     };
     let pulled = kept.pull(written, now);
-    if shape.drains() && stored.is_none_or(|(_, print, _)| print != mark.print) {
+    if shape.drains() && stored.is_none_or(|(print, _)| print != mark.print) {
         // Nothing is known of the time before the mark: the bucket has only what has refilled
         // since.
         kept.drain(mark.since().min(now));
@@ -150,27 +144,22 @@ pub(super) fn close(
                 moment(level.at),
             ]);
         }
-        (Algorithm::Interval(limit) | Algorithm::FixedWindow(limit), State::Steps(steps)) => {
-            let quota = limit.quota();
-            let align = align_number(limit.align());
+        (_, State::Steps(steps)) => {
             row.extend([
-                signed(quota.amount),
-                signed(quota.burst),
-                signed(quota.period.0),
-                align,
+                signed(steps.amount),
+                signed(steps.used),
+                moment(steps.since),
             ]);
-            row.extend([steps.units, moment(steps.since)]);
         }
-        (Algorithm::SlidingWindow(limit), State::Pair(pair)) => {
-            row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
+        (_, State::Pair(pair)) => {
             row.extend([
                 moment(pair.start),
                 signed(pair.previous),
                 signed(pair.current),
             ]);
+            row.extend(bucket.kept.written(now).map(moment));
         }
-        (Algorithm::SlidingLog(limit), State::Log(log)) => {
-            row.extend([signed(limit.quota().amount), signed(limit.quota().period.0)]);
+        (_, State::Log(log)) => {
             row.extend(
                 bucket
                     .kept
@@ -185,14 +174,6 @@ pub(super) fn close(
         }
         _ => return None,
     }
-    let written = bucket
-        .kept
-        .written(now)
-        .filter(|_| matches!(state, State::Pair(_)));
-    if bucket.kept.beyond() > 0 || written.is_some() {
-        row.push(signed(bucket.kept.beyond()));
-    }
-    row.extend(written.map(moment));
     Some((row, moment(gone)))
 }
 
@@ -227,107 +208,29 @@ fn held(shape: &WireForm, units: i64) -> Kept {
     )
 }
 
-fn is_rate(kind: i64) -> bool {
-    (TOKEN_BUCKET..=SLIDING_LOG).contains(&kind)
-}
-
-/// The bucket of a row of `kind` in the numbers it was stored under (those of `shape` if they are
-/// equal), and [`Kept::written`].
-fn kept(shape: &WireForm, kind: i64, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
-    // How many numbers of its limit the row has, and how many of its state. What it remembers of
-    // other numbers follows.
-    let (limit, state) = match kind {
-        TOKEN_BUCKET => (3, 2),
-        INTERVAL | FIXED_WINDOW => (4, 2),
-        SLIDING_WINDOW => (2, 3),
-        SLIDING_LOG => (2, own.len().saturating_sub(2) / 2 * 2),
-        _ => return None,
-    };
-    let (limit, rest) = own.split_at_checked(limit)?;
-    let (state, beyond) = rest.split_at_checked(state)?;
-    let (state, written) = match (kind, state) {
-        (SLIDING_WINDOW, _) => (state, beyond.get(1).copied().and_then(at_moment)),
+/// The bucket of a row of the kind of `shape`, and [`Kept::written`].
+fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
+    let limit = shape.algorithm();
+    let (algorithm, state, written) = match (limit, own) {
+        (Algorithm::TokenBucket(limit), [n, p, full, state @ ..]) => {
+            let bucket = limit.of_row(units(*n)?, units(*p)?, units(*full)?)?;
+            (Algorithm::TokenBucket(bucket), state, None)
+        }
+        (Algorithm::TokenBucket(_), _) => return None,
+        (Algorithm::SlidingWindow(_), [state @ .., written]) if state.len() == 3 => {
+            (limit.clone(), state, Some(at_moment(*written)?))
+        }
         // (An entry without units stores the time at which the log was written.)
-        (SLIDING_LOG, [written, 0, entries @ ..]) => (entries, at_moment(*written)),
-        _ => (state, None),
+        (Algorithm::SlidingLog(_), [written, 0, entries @ ..]) => {
+            (limit.clone(), entries, Some(at_moment(*written)?))
+        }
+        _ => (limit.clone(), own, None),
     };
-    let (algorithm, state) = (stored_under(shape, kind, limit)?, state_of(kind, state)?);
-    let beyond = beyond.first().copied().map_or(Some(0), units)?;
-    Some((Kept::from_parts(algorithm, Some(state), beyond), written))
-}
-
-/// The algorithm of a row of `kind` with these numbers; that of `shape` if it has the same.
-fn stored_under(shape: &WireForm, kind: i64, numbers: &[i64]) -> Option<Algorithm> {
-    let new = shape.algorithm();
-    let quota = new.quota().filter(|_| kind == shape.kind());
-    let (same, old) = match (kind, numbers) {
-        (TOKEN_BUCKET, &[n, p, full]) => {
-            let (n, p, full) = (units(n)?, units(p)?, units(full)?);
-            let same = matches!(new, Algorithm::TokenBucket(limit)
-                if limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full));
-            let burst = full.checked_div(p)?;
-            let old = terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit);
-            (same, old)
-        }
-        (INTERVAL | FIXED_WINDOW, &[amount, burst, period, align]) => {
-            let (amount, burst, period) = (units(amount)?, units(burst)?, units(period)?);
-            let same = align == align_number(align_of(new))
-                && quota.is_some_and(|quota| {
-                    (quota.amount, quota.burst, quota.period.0) == (amount, burst, period)
-                });
-            let align = match (align, align_of(new)) {
-                (1, _) => Align::Clock,
-                // The calendar of that time is not stored; the current one is used instead.
-                (2, Align::Calendar(calendar)) => Align::Calendar(calendar.clone()),
-                _ => Align::FirstHit,
-            };
-            let old = match kind {
-                INTERVAL => terms(Kind::Interval, amount, period, Some(burst), align),
-                _ => terms(Kind::FixedWindow, amount, period, None, align),
-            };
-            (same, old)
-        }
-        (SLIDING_WINDOW | SLIDING_LOG, &[amount, period]) => {
-            let (amount, period) = (units(amount)?, units(period)?);
-            let same =
-                quota.is_some_and(|quota| (quota.amount, quota.period.0) == (amount, period));
-            let kind = match kind {
-                SLIDING_WINDOW => Kind::SlidingWindow,
-                _ => Kind::SlidingLog,
-            };
-            (same, terms(kind, amount, period, None, Align::FirstHit))
-        }
-        _ => return None,
-    };
-    if same {
-        Some(new.clone())
-    } else {
-        Algorithm::new(&old).ok()
+    let state = state_of(shape.kind(), state)?;
+    if matches!(state, State::Steps(steps) if steps.amount == 0) {
+        return None;
     }
-}
-
-fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align) -> Terms {
-    Terms {
-        burst,
-        align,
-        shared: true,
-        ..Terms::new(kind, amount, Micros(period))
-    }
-}
-
-fn align_of(algorithm: &Algorithm) -> &Align {
-    match algorithm {
-        Algorithm::FixedWindow(window) => window.align(),
-        _ => &Align::FirstHit,
-    }
-}
-
-fn align_number(align: &Align) -> i64 {
-    match align {
-        Align::FirstHit => 0,
-        Align::Clock => 1,
-        Align::Calendar(_) => 2,
-    }
+    Some((Kept::from_parts(algorithm, Some(state), 0), written))
 }
 
 fn units(value: i64) -> Option<u64> {

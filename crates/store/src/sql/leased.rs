@@ -12,13 +12,13 @@ use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{Lease, Leased, Wish};
 use tollgate_limit::{Algorithm, Kind, Micros, Terms, Timestamp, TokenBucket};
 
-/// The kind of such a row: n, p, capacity, level, its moment, the burst to fill before the bucket
-/// is forgotten (zero: its own), and for each lease its id, units, and the end of its counting.
+/// The kind of such a row: the numbers of a plain row, and for each lease its id, units, and the end of
+/// its counting.
 pub(super) const KIND: i64 = 9;
 /// The numbers of a row before the kind's own: version, kind, fingerprint.
 const HEAD: usize = 3;
 /// The numbers before the leases.
-const OWN: usize = 6;
+const OWN: usize = 5;
 
 /// The leases of a bucket while its row is locked.
 #[derive(Debug, Default)]
@@ -51,13 +51,10 @@ impl Parts {
             return Ok((row, Self::default()));
         };
         let (bucket, mut held) = read(leased).ok_or("a row of leases that cannot be read")?;
-        // The allowed depth of a settlement is not in the row: the current limit's numbers give it,
-        // if they equal the row's.
-        let numbers = |bucket: &TokenBucket| (bucket.quota().n, bucket.quota().p, bucket.full());
-        let own = match shape.algorithm() {
-            Algorithm::TokenBucket(own) if numbers(own) == numbers(&bucket) => Some(own),
-            _ => None,
+        let Algorithm::TokenBucket(limit) = shape.algorithm() else {
+            return Ok((row, Self::default()));
         };
+        let own = bucket.settling_as(limit);
         let changed = held.pull(shape.lease(), now);
         held.refill(&bucket, now);
         let mut parts = Self {
@@ -74,16 +71,13 @@ impl Parts {
             .filter(|(bucket, _)| *bucket == place)
         {
             if let Adjust::Change(change) = adjust {
-                held.settle(own.unwrap_or(&bucket), *change, now);
+                held.settle(&own, *change, now);
                 parts.changed = true;
             }
         }
         let mut plain = leased[..HEAD + OWN].to_vec();
         plain[1] = TOKEN_BUCKET;
         (plain[HEAD + 3], plain[HEAD + 4]) = (held.level.level, signed(held.level.at.as_micros()));
-        if plain.last() == Some(&0) {
-            plain.pop();
-        }
         parts.leases = held.leases;
         Ok((Some(plain), parts))
     }
@@ -177,7 +171,7 @@ impl Parts {
 /// The bucket in the numbers it was written under.
 fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
     let number = |value: i64| u64::try_from(value).ok();
-    let &[n, p, brim, level, at, _, ref leases @ ..] = row.get(HEAD..)? else {
+    let &[n, p, brim, level, at, ref leases @ ..] = row.get(HEAD..)? else {
         return None;
     };
     // (Whether they fit a shared store was checked when the row was written.)

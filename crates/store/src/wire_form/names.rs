@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 use super::WireForm;
 use crate::batch::{Origin, Wanted, Wants};
 use crate::bucket_hash::HashKey;
-use tollgate_limit::{Claim, Limit};
+use tollgate_limit::{Claim, Limit, key};
 
 /// A bucket's name in a shared store: a keyed hash, because a caller's secret must not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     /// Hash of the caller's identity alone: in a cluster it puts buckets of one caller in one slot.
     pub(crate) tag: u32,
-    /// Hash of version, limit, role and identity.
+    /// Hash of version, limit, role, algorithm and period, and identity.
     pub(crate) hash: u128,
 }
 
@@ -75,7 +75,7 @@ impl Names {
         let tag = self.secret.bytes(identity) as u32;
         Name {
             tag,
-            hash: self.secret.bucket(limit, identity),
+            hash: self.secret.bytes(&key::of_bucket(limit, identity)),
         }
     }
 

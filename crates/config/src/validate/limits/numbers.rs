@@ -1,8 +1,8 @@
 //! One set of numbers (the limit's own, a tier's or the candidate's): builds its algorithm, or
 //! reports why it cannot.
 
-use super::Builder;
 use super::settled::Above;
+use super::{Builder, Tier};
 use crate::calendar;
 use crate::rate::{Currency, Rate, Unit, money_flaw};
 use crate::raw::{InFlight, RawAlign, RawTier, RawWindow};
@@ -207,6 +207,39 @@ impl Builder<'_, '_> {
             return None;
         }
         Some(())
+    }
+
+    /// A bucket of windows, of a log or of an interval counts what was used in its period, so all
+    /// callers of the limit have that period.
+    pub(super) fn check_period(
+        &mut self,
+        tier: &At<String>,
+        numbers: &At<RawTier>,
+        tiers: &[Tier],
+    ) {
+        let Some(rate) = numbers.rate.get() else {
+            return;
+        };
+        let kind = self.raw.algorithm().value;
+        let has_period = |rate: &&At<Rate>| matches!(rate.value, Rate::Per { .. });
+        let others = tiers.iter().filter_map(|(_, numbers)| numbers.rate.get());
+        let raw = self.raw;
+        let own = raw.rate.get().into_iter().chain(others).find(has_period);
+        let Some(own) = own.filter(|own| !own.value.has_period_of(&rate.value)) else {
+            return;
+        };
+        if kind == Kind::TokenBucket {
+            return;
+        }
+        let title = format!(
+            "tier `{}` changes the period of `{}`",
+            tier.value, self.name.value
+        );
+        let label = "only the number can change";
+        self.context
+            .error(title, rate.place, label)
+            .at(own.place, "the period of all callers")
+            .help("write the same period; another one needs a limit of its own, or algorithm = \"token_bucket\"");
     }
 
     /// Warns of an interval that adds more units than the bucket holds.

@@ -33,7 +33,7 @@ impl Places {
                     *count = *units;
                 }
                 Adjust::Change(Change::Release { units }) => *count = count.saturating_sub(*units),
-                Adjust::Change(_) | Adjust::TakeNumbers { .. } => {}
+                Adjust::Change(_) => {}
             }
         }
         for group in &batch.groups {

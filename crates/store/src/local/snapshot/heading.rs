@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{SnapshotError, read_bytes, read_u8, read_u64};
 use crate::local::carry::place_of_variant;
 use crate::local::{Carried, Carry};
+use tollgate_limit::key::stable_hash;
 use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms};
 
 /// A limit as a snapshot identifies it.
@@ -75,6 +76,8 @@ pub(super) struct Numbers {
     amount: u64,
     period: u64,
     burst: u64,
+    /// Where windows begin.
+    align: u64,
 }
 
 impl Numbers {
@@ -95,6 +98,11 @@ impl Numbers {
             amount,
             period,
             burst,
+            align: match align_of(algorithm) {
+                Align::FirstHit => 0,
+                Align::Clock => 1,
+                Align::Calendar(calendar) => stable_hash(calendar.words.as_bytes()) | 2,
+            },
         }
     }
 
@@ -116,35 +124,25 @@ impl Numbers {
         let bursts = matches!(kind, Kind::TokenBucket | Kind::Interval);
         let terms = Terms {
             burst: bursts.then_some(self.burst),
-            align: match algorithm {
-                Algorithm::FixedWindow(window) if kind == Kind::FixedWindow => {
-                    window.align().clone()
-                }
-                _ => Align::FirstHit,
-            },
+            align: align_of(algorithm).clone(),
             ..Terms::new(kind, self.amount, Micros(self.period))
         };
         match Algorithm::new(&terms) {
-            Ok(old) if old.goes_on_as(algorithm) => (Carry::Rescaled, Some(old)),
+            Ok(old) if self.align == new.align && old.has_buckets_of(algorithm) => {
+                (Carry::Renumbered, Some(old))
+            }
             _ => (Carry::Afresh, None),
         }
     }
 
-    /// Whether its buckets remember a moment instead of a burst ([`tollgate_limit::Kept::beyond`]).
-    pub(super) fn remembers_a_moment(self) -> bool {
-        matches!(self.form, 2..=4)
-    }
-
-    /// Whether its windows begin at boundaries of the clock or of a calendar, if `algorithm` is that
-    /// of their limit.
-    pub(super) fn is_aligned(self, algorithm: &Algorithm) -> bool {
-        self.form == 2
-            && matches!(algorithm, Algorithm::FixedWindow(window) if *window.align() != Align::FirstHit)
+    /// Whether its windows begin at boundaries of the clock or of a calendar.
+    pub(super) fn is_aligned(self) -> bool {
+        self.align > 0
     }
 
     pub(super) fn write(self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&[self.form])?;
-        for number in [self.amount, self.period, self.burst] {
+        for number in [self.amount, self.period, self.burst, self.align] {
             out.write_all(&number.to_le_bytes())?;
         }
         Ok(())
@@ -157,7 +155,15 @@ impl Numbers {
             amount: read_u64(input)?,
             period: read_u64(input)?,
             burst: read_u64(input)?,
+            align: read_u64(input)?,
         })
+    }
+}
+
+fn align_of(algorithm: &Algorithm) -> &Align {
+    match algorithm {
+        Algorithm::FixedWindow(window) => window.align(),
+        _ => &Align::FirstHit,
     }
 }
 

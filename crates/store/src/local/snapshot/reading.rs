@@ -9,19 +9,19 @@ use tollgate_limit::{Algorithm, Limit, Placement, Timestamp};
 
 use super::heading::{Name, Numbers};
 use super::{
-    MAGIC, Remembered, SnapshotError, Summed, VERSION, WITHOUT_PENALTIES, WITHOUT_WALL_CLOCK,
-    read_bytes, read_u8, read_u32, read_u64, unpaid,
+    MAGIC, Remembered, SnapshotError, Summed, VERSION, read_bytes, read_u8, read_u32, read_u64,
+    unpaid,
 };
 use crate::clock::{Clock, Shift};
 use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
-use crate::local::state_bytes::{Form, OWN, read_moving};
+use crate::local::state_bytes::{OWN, read_moving};
 use crate::local::table::Table;
 use crate::local::{Carried, Carry, CarryReport, LocalStore, family, learnt, penalized};
 
 impl LocalStore {
     /// A store for `limits` with the buckets that [`LocalStore::save`] wrote. Limits are matched by name, tier and role;
-    /// changed numbers rescale as on a reload, and a limit the snapshot does not know starts full.
+    /// changed numbers carry over as on a reload, and a limit the snapshot does not know starts full.
     ///
     /// # Errors
     /// When it cannot be read, is of another version, or is damaged: then nothing of it is used.
@@ -41,14 +41,8 @@ impl LocalStore {
             restoring.read_limit(&mut input)?;
         }
         let learnt = learnt::read(limits, &mut input, shift)?;
-        let penalized = match heading.version {
-            WITHOUT_PENALTIES => Vec::new(),
-            _ => penalized::read(&mut input, shift)?,
-        };
-        let (unpaid, replicas) = match heading.version {
-            WITHOUT_PENALTIES | WITHOUT_WALL_CLOCK => (Vec::new(), 0),
-            _ => (unpaid::read(limits, &mut input)?, read_u32(&mut input)?),
-        };
+        let penalized = penalized::read(&mut input, shift)?;
+        let (unpaid, replicas) = (unpaid::read(limits, &mut input)?, read_u32(&mut input)?);
         let report = CarryReport {
             limits: restoring.report(),
             also: Remembered {
@@ -63,8 +57,6 @@ impl LocalStore {
             tables: restoring.tables(),
             seed: heading.seed,
             clock,
-            born: now,
-            beside: Arc::default(),
         };
         Ok((store, report))
     }
@@ -72,7 +64,6 @@ impl LocalStore {
 
 /// The beginning of a snapshot.
 struct Heading {
-    version: u32,
     seed: Seed,
     /// When it was written, by the clock of the process.
     written: Timestamp,
@@ -86,7 +77,7 @@ impl Heading {
         verify(input)?;
         let magic = read_bytes(input)?;
         let version = read_u32(input)?;
-        if magic != *MAGIC || !(WITHOUT_PENALTIES..=VERSION).contains(&version) {
+        if magic != *MAGIC || version != VERSION {
             return Err(SnapshotError::Version);
         }
         let seed = Seed::from_raw(read_u64(input)?);
@@ -95,12 +86,8 @@ impl Heading {
             return Err(SnapshotError::Version);
         }
         let written = Timestamp::from_micros(read_u64(input)?);
-        let wall = match version {
-            WITHOUT_PENALTIES | WITHOUT_WALL_CLOCK => written,
-            _ => Timestamp::from_micros(read_u64(input)?),
-        };
+        let wall = Timestamp::from_micros(read_u64(input)?);
         Ok(Self {
-            version,
             seed,
             written,
             wall,
@@ -126,7 +113,7 @@ struct Restoring<'l> {
 struct Moved {
     place: usize,
     carry: Carry,
-    /// The numbers they are rescaled from.
+    /// The numbers they are kept in, where the limit has others.
     from: Option<Arc<Algorithm>>,
 }
 
@@ -145,8 +132,6 @@ impl<'l> Restoring<'l> {
     /// Reads one limit of the snapshot with its buckets.
     fn read_limit(&mut self, input: &mut impl Read) -> Result<(), SnapshotError> {
         let (name, numbers) = (Name::read(input)?, Numbers::read(input)?);
-        // An earlier build described its tables here.
-        let _: [u8; 16] = read_bytes(input)?;
         let is_known = self.limits.iter().any(|limit| name.is_of(limit));
         // (The records of a shared limit are those of its share, which is read by itself.)
         let is_here = |place: &usize| self.limits[*place].placement == Placement::Local;
@@ -161,7 +146,7 @@ impl<'l> Restoring<'l> {
             }
             self.make_table(moved);
         }
-        while let Some((own, bucket)) = self.read_bucket(numbers, moved.as_ref(), input)? {
+        while let Some((own, bucket)) = self.read_bucket(numbers, input)? {
             let Some(moved) = &moved else { continue };
             match own.map(|own| self.moved(own, moved.place)) {
                 Some(of_its_own) => self.adopt(bucket, &of_its_own),
@@ -176,7 +161,6 @@ impl<'l> Restoring<'l> {
     fn read_bucket(
         &self,
         numbers: Numbers,
-        moved: Option<&Moved>,
         input: &mut impl Read,
     ) -> Result<Option<(Option<Numbers>, Moving)>, SnapshotError> {
         let mut mark = read_u8(input)?;
@@ -186,12 +170,7 @@ impl<'l> Restoring<'l> {
             mark = read_u8(input)?;
         }
         let numbers = own.unwrap_or(numbers);
-        let form = Form {
-            remembers_a_moment: numbers.remembers_a_moment(),
-            has_own_boundaries: moved
-                .is_some_and(|moved| numbers.is_aligned(&self.limits[moved.place].algorithm)),
-        };
-        let bucket = read_moving(mark, input, self.shift, form)?;
+        let bucket = read_moving(mark, input, self.shift, numbers.is_aligned())?;
         Ok(bucket.map(|bucket| (own, bucket)))
     }
 
@@ -235,8 +214,8 @@ impl<'l> Restoring<'l> {
         let bucket = bucket.not_ahead(own, self.now);
         let bucket = match (moved.carry, &moved.from) {
             (Carry::Kept, _) => Some(bucket.drawn_by(by)),
-            (Carry::Rescaled, Some(from)) => {
-                bucket.rescaled(from, table.algorithm(by), by, self.now)
+            (Carry::Renumbered, Some(from)) => {
+                bucket.carried(from, table.algorithm(by), by, self.now)
             }
             _ => None,
         };

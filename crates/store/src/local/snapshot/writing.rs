@@ -1,18 +1,15 @@
 //! Writes a snapshot.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::hash::Hasher;
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use tollgate_limit::{Kept, Limit, Placement, Role, Timestamp};
+use tollgate_limit::{Limit, Placement, Timestamp};
 
 use super::heading::{Name, Numbers};
 use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, unpaid, write_count};
-use crate::local::beside::Entry;
-use crate::local::bucket::{Bucket, Moving, Whose};
 use crate::local::state_bytes::{OWN, write_end, write_moving};
 use crate::local::table::Table;
 use crate::local::{LocalStore, learnt, penalized};
@@ -88,20 +85,12 @@ impl LocalStore {
         Name::write(limit, &mut *out)?;
         Numbers::of(&limit.algorithm).write(&mut *out)?;
         let table = table.latest();
-        let beside = self.kept_beside(limit, now);
-        out.write_all(&[0; 16])?;
-        let tags: HashSet<u64> = beside.iter().map(|(entry, _)| entry.tag).collect();
-        let is_beside = |whose: &Whose| match whose {
-            Whose::Bucket { tag } => tags.contains(tag),
-            Whose::Floor { .. } | Whose::Birth => false,
-        };
         let cell = RefCell::new((&mut *out, Ok(())));
         let by = table.place_of(limit.tier.as_deref());
         table.visit(|moving| {
             let (out, result) = &mut *cell.borrow_mut();
             if result.is_ok()
                 && moving.bucket.by == by
-                && !is_beside(&moving.whose)
                 // (A held place never expires.)
                 && moving
                     .bucket
@@ -116,33 +105,7 @@ impl LocalStore {
             }
         });
         cell.into_inner().1?;
-        // The slots of their tables were emptied. Those of tiers share one table.
-        for (entry, kept) in beside.iter().filter(|_| by == 0) {
-            let Some((state, kept)) = kept.as_ref().and_then(|kept| Some((kept.state()?, kept)))
-            else {
-                continue;
-            };
-            out.write_all(&[OWN])?;
-            Numbers::of(kept.algorithm()).write(&mut *out)?;
-            let whose = Whose::Bucket { tag: entry.tag };
-            let bucket = Bucket::new(state.clone(), kept.beyond(), by);
-            write_moving(&Moving { whose, bucket }, &mut *out)?;
-        }
         write_end(&mut *out)?;
         Ok(())
-    }
-
-    /// The buckets of a limit that are beside its table; `None`: full.
-    fn kept_beside(&self, limit: &Limit, now: Timestamp) -> Vec<(Arc<Entry>, Option<Kept>)> {
-        if limit.role != Role::Live {
-            return Vec::new();
-        }
-        let entries = self.beside.of_limit(&limit.name).into_iter();
-        entries
-            .map(|entry| {
-                let kept = entry.kept(now);
-                (entry, kept)
-            })
-            .collect()
     }
 }

@@ -24,7 +24,7 @@ impl Table {
         self.move_to(|moving| {
             let place = usize::from(moving.bucket.by);
             let by = successor.place_of(self.numbers[place].tier.as_deref());
-            if let Some(moving) = moving.rescaled(&kept_in[place], successor.algorithm(by), by, now)
+            if let Some(moving) = moving.carried(&kept_in[place], successor.algorithm(by), by, now)
             {
                 successor.adopt(moving, now);
             }
@@ -84,7 +84,7 @@ impl Table {
         match whose {
             Whose::Bucket { tag } => {
                 if let Some(mut shard) = self.lock(self.index(tag)) {
-                    let mut slot = Slot::new(self, &shard, tag, bucket.by, None);
+                    let mut slot = Slot::of_table(self, &shard, tag, bucket.by);
                     slot.adopt(&mut shard, &bucket, now);
                 }
             }

@@ -21,9 +21,9 @@ pub(in crate::local) struct Shard {
 /// A bucket as three numbers, whose meaning its algorithm knows.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Level, units, places in flight, or the units of the window before.
+    /// Level, units used, places in flight, or the units of the window before.
     first: u64,
-    /// What it remembers of other numbers, or the units of the current window.
+    /// The largest burst, the largest amount, or the units of the current window.
     last: u64,
     /// Its moment in the low bits, and the index of its numbers in the high ones.
     moment: u64,
@@ -56,16 +56,14 @@ impl Place {
 
     /// A bucket, and the numbers at its index; `None`: it needs a box.
     fn of(bucket: &Bucket, algorithm: &Algorithm) -> Option<Self> {
-        let beyond = bucket.beyond;
         let (first, at, last) = match (algorithm, &bucket.state) {
             (Algorithm::TokenBucket(_), State::Level(Level { level, at })) => {
-                (level.cast_unsigned(), *at, beyond)
+                (level.cast_unsigned(), *at, bucket.largest)
             }
-            (
-                Algorithm::Interval(_) | Algorithm::FixedWindow(_),
-                State::Steps(Steps { units, since }),
-            ) => (units.cast_unsigned(), *since, beyond),
-            (Algorithm::SlidingWindow(_), State::Pair(pair)) if beyond == 0 => {
+            (Algorithm::Interval(_) | Algorithm::FixedWindow(_), State::Steps(steps)) => {
+                (steps.used, steps.since, steps.amount)
+            }
+            (Algorithm::SlidingWindow(_), State::Pair(pair)) => {
                 (pair.previous, pair.start, pair.current)
             }
             (Algorithm::InFlight(_), State::Held(held)) => (held.units, Timestamp::default(), 0),
@@ -85,14 +83,18 @@ impl Place {
         (self.moment >> MOMENT_BITS) as u16
     }
 
-    /// The state in these numbers, and what it remembers.
+    /// The state in these numbers, and the largest burst it was drawn under.
     fn state(self, algorithm: &Algorithm) -> (State, u64) {
         let at = Timestamp::from_micros(self.moment & MOMENT_MAX);
-        let first = self.first.cast_signed();
         match algorithm {
             Algorithm::Interval(_) | Algorithm::FixedWindow(_) => {
-                let (units, since) = (first, at);
-                (State::Steps(Steps { units, since }), self.last)
+                let (used, amount) = (self.first, self.last);
+                let steps = Steps {
+                    used,
+                    since: at,
+                    amount,
+                };
+                (State::Steps(steps), 0)
             }
             Algorithm::SlidingWindow(_) => {
                 let (start, previous, current) = (at, self.first, self.last);
@@ -104,7 +106,10 @@ impl Place {
                 (State::Pair(pair), 0)
             }
             Algorithm::InFlight(_) => (State::Held(Held { units: self.first }), 0),
-            _ => (State::Level(Level { level: first, at }), self.last),
+            _ => {
+                let level = self.first.cast_signed();
+                (State::Level(Level { level, at }), self.last)
+            }
         }
     }
 }
@@ -246,8 +251,11 @@ impl Table {
     /// A bucket from what a place stores.
     fn unfold(&self, flat: Place) -> Bucket {
         let by = flat.by();
-        let (state, beyond) = flat.state(self.algorithm(by));
-        Bucket::new(state, beyond, by)
+        let (state, largest) = flat.state(self.algorithm(by));
+        Bucket {
+            largest,
+            ..Bucket::new(state, by)
+        }
     }
 }
 

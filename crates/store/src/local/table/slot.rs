@@ -1,10 +1,11 @@
 //! One bucket in its locked shard: judged, written, corrected.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate_limit::bucket::{Next, Report, State};
-use tollgate_limit::{Algorithm, Change, Conditions, Kept, Timestamp, Verdict};
+use tollgate_limit::bucket::{Next, Report};
+use tollgate_limit::{Algorithm, Change, Conditions, Limit, Timestamp, Verdict};
 
 use super::{Bucket, LATE, Shard, Table};
 
@@ -13,27 +14,43 @@ use super::{Bucket, LATE, Shard, Table};
 pub(in crate::local) struct Slot<'t> {
     table: &'t Table,
     tag: u64,
-    /// The numbers of the draw.
+    /// The numbers of the draw, as the table has them.
     by: u16,
+    /// Those of a draw under an override, or of an earlier policy.
+    other: Option<&'t Algorithm>,
     conditions: Option<&'t Conditions>,
     place: Option<usize>,
     next: Option<Next>,
 }
 
 impl<'t> Slot<'t> {
-    /// The bucket of `tag`, for a draw under the numbers at `by` and an upstream's conditions.
+    /// The bucket of `tag`, for a draw from `limit` under an upstream's conditions.
     pub(in crate::local) fn new(
         table: &'t Table,
         shard: &Shard,
         tag: u64,
-        by: u16,
+        limit: &'t Limit,
         conditions: Option<&'t Conditions>,
     ) -> Self {
+        let by = table.place_of(limit.tier.as_deref());
+        let (own, asked) = (table.algorithm(by), &limit.algorithm);
+        // (An earlier policy may have had another algorithm by this name.)
+        let is_other = own.quota() != asked.quota() && own.has_buckets_of(asked);
+        Self {
+            other: is_other.then_some(asked),
+            conditions,
+            ..Self::of_table(table, shard, tag, by)
+        }
+    }
+
+    /// The bucket of `tag` in the table's numbers at `by`.
+    pub(super) fn of_table(table: &'t Table, shard: &Shard, tag: u64, by: u16) -> Self {
         Self {
             table,
             tag,
             by,
-            conditions,
+            other: None,
+            conditions: None,
             place: shard.find(tag),
             next: None,
         }
@@ -65,74 +82,53 @@ impl<'t> Slot<'t> {
         let Some(next) = self.next.take() else { return };
         // Another claim of the request may have taken its place.
         self.place = shard.find(self.tag);
-        let (mut state, beyond) = self.take(shard, now);
+        let before = self.take(shard, now);
+        let largest = before.as_ref().map_or(0, |bucket| bucket.largest);
+        let own = before.as_ref().and_then(|bucket| bucket.own.clone());
+        let mut state = before.map(|bucket| bucket.state);
         self.algorithm().apply(&mut state, next);
-        let bucket = state.map(|state| Bucket::new(state, beyond, self.by));
+        let bucket = state.map(|state| Bucket {
+            state,
+            largest,
+            by: self.by,
+            own: self.own_numbers(own),
+        });
         self.put(shard, bucket, now);
-    }
-
-    /// Takes the bucket out as of `since`, and leaves an empty one.
-    pub(in crate::local) fn lift(
-        &mut self,
-        shard: &mut Shard,
-        since: Timestamp,
-        now: Timestamp,
-    ) -> Kept {
-        let algorithm = self.algorithm().clone();
-        let kept = match self.state(shard, since) {
-            Some((state, beyond)) => Kept::from_parts(algorithm, Some(state), beyond),
-            None => Kept::full(algorithm),
-        };
-        let more = self.report(shard, now).remaining;
-        self.settle(shard, Change::Charge { more }, now);
-        kept
-    }
-
-    /// Whether the bucket is full.
-    pub(in crate::local) fn is_full(&self, shard: &Shard, now: Timestamp) -> bool {
-        self.state(shard, now).is_none()
-    }
-
-    /// The numbers of the draw.
-    pub(in crate::local) fn algorithm(&self) -> &'t Algorithm {
-        self.table.algorithm(self.by)
     }
 
     /// Corrects an earlier grant, in the numbers the bucket is kept in, without clamping.
     pub(in crate::local) fn settle(&mut self, shard: &mut Shard, change: Change, now: Timestamp) {
-        let drawn = self.by;
-        let found = self.found(shard, None).map(Cow::into_owned);
-        if let Some(bucket) = found.filter(|bucket| bucket.own.is_some()) {
-            let (mut kept, by, own) = (self.table.kept(&bucket), bucket.by, bucket.own);
-            kept.settle(&self.conditioned(), change, now);
-            // A bucket that is full again takes the numbers of its draw.
-            let own = own.filter(|own| **own == *kept.algorithm());
-            let by = if own.is_some() { by } else { drawn };
-            let bucket = kept.state().map(|state| Bucket {
-                state: state.clone(),
-                beyond: kept.beyond(),
-                by,
-                own,
-            });
-            self.put(shard, bucket, now);
-            return;
-        }
-        if self.table.numbers.len() > 1 {
-            // A bucket that is full again takes the numbers of its draw.
-            let kept = self.found(shard, self.table.birth.get());
-            let kept = kept.filter(|bucket| self.table.under(bucket, bucket.by, now).is_some());
-            self.by = kept.map_or(drawn, |bucket| bucket.by);
-        }
-        let (mut state, mut beyond) = self.take(shard, now);
-        if beyond == 0 && self.by == drawn {
-            self.conditioned().settle(&mut state, change, now);
-        } else {
-            let mut kept = Kept::from_parts(self.algorithm().clone(), state, beyond);
-            let drawn = self.table.algorithm(drawn).under(self.conditions);
-            kept.settle(&drawn, change, now);
-            (state, beyond) = (kept.state().cloned(), kept.beyond());
-        }
-        let bucket = state.map(|state| Bucket::new(state, beyond, self.by));
+        let drawn = self.conditioned();
+        let found = self.found(shard, self.table.birth.get());
+        let kept = found.filter(|bucket| self.has_scale() && !self.is_plain(bucket));
+        let bucket = match kept.map(Cow::into_owned) {
+            Some(bucket) => {
+                let mut kept = bucket.kept(self.table.algorithm(bucket.by));
+                let is_full = kept.expiry().is_some_and(|expiry| expiry <= now);
+                kept.settle(&drawn, change, now);
+                // One that was full takes the numbers of its draw.
+                let (by, own) = match is_full {
+                    true => (self.by, self.own_numbers(None)),
+                    false => (bucket.by, bucket.own),
+                };
+                kept.state().map(|state| {
+                    let bucket = Bucket {
+                        own: own.clone(),
+                        ..Bucket::new(state.clone(), by)
+                    };
+                    let numbers = own.as_deref().unwrap_or(self.table.algorithm(by));
+                    bucket.of_largest(kept.largest(), numbers)
+                })
+            }
+            None => {
+                let mut state = self.take(shard, now).map(|bucket| bucket.state);
+                drawn.settle(&mut state, change, now);
+                state.map(|state| Bucket {
+                    own: self.own_numbers(None),
+                    ..Bucket::new(state, self.by)
+                })
+            }
+        };
         self.put(shard, bucket, now);
     }
 
@@ -147,17 +143,31 @@ impl<'t> Slot<'t> {
         self.put(shard, Some(bucket), now);
     }
 
+    /// The numbers of the draw.
+    fn algorithm(&self) -> &'t Algorithm {
+        self.other.unwrap_or(self.table.algorithm(self.by))
+    }
+
     /// The numbers of the draw, under the upstream's conditions.
     fn conditioned(&self) -> Cow<'t, Algorithm> {
         self.algorithm().under(self.conditions)
     }
 
-    /// Its state in the numbers of the draw, and what it remembers; `None`: it is full.
-    fn state(&self, shard: &Shard, now: Timestamp) -> Option<(State, u64)> {
-        let bucket = self.bucket(shard, now)?.into_owned();
-        let expiry = self.algorithm().expiry_beyond(&bucket.state, bucket.beyond);
-        let is_full = expiry.is_some_and(|expiry| expiry.after(LATE) <= now);
-        (!is_full).then_some((bucket.state, bucket.beyond))
+    /// Whether the state of a bucket depends on its numbers. (What was used has no scale.)
+    fn has_scale(&self) -> bool {
+        matches!(self.algorithm(), Algorithm::TokenBucket(_))
+    }
+
+    /// Whether a bucket is kept in the numbers of the draw.
+    fn is_plain(&self, bucket: &Bucket) -> bool {
+        bucket.largest == 0 && bucket.by == self.by && bucket.own.is_none() && self.other.is_none()
+    }
+
+    /// The numbers to keep the bucket in where they are not the table's. `before`: those it had.
+    fn own_numbers(&self, before: Option<Arc<Algorithm>>) -> Option<Arc<Algorithm>> {
+        let other = self.other.filter(|_| self.has_scale())?;
+        let known = before.filter(|before| **before == *other);
+        Some(known.unwrap_or_else(|| Arc::new(other.clone())))
     }
 
     /// The bucket at `now`, unless it equals no bucket.
@@ -193,14 +203,22 @@ impl<'t> Slot<'t> {
 
     /// A bucket in the numbers of the draw; `None`: it is full.
     fn in_numbers<'s>(&self, bucket: Cow<'s, Bucket>, now: Timestamp) -> Option<Cow<'s, Bucket>> {
-        if bucket.beyond == 0 && bucket.by == self.by && bucket.own.is_none() {
+        if !self.has_scale() || self.is_plain(&bucket) {
             return Some(bucket);
         }
-        self.table.under(&bucket, self.by, now).map(Cow::Owned)
+        let kept = bucket.kept(self.table.algorithm(bucket.by));
+        let kept = kept.under(self.algorithm(), now);
+        let bucket = Bucket {
+            own: bucket.own.clone(),
+            ..Bucket::new(kept.state()?.clone(), self.by)
+        };
+        Some(Cow::Owned(
+            bucket.of_largest(kept.largest(), self.algorithm()),
+        ))
     }
 
-    /// Takes the state and the remembered number out, to be changed and [`Slot::put`] back.
-    fn take(&self, shard: &mut Shard, now: Timestamp) -> (Option<State>, u64) {
+    /// Takes the bucket out, to be changed and [`Slot::put`] back.
+    fn take(&self, shard: &mut Shard, now: Timestamp) -> Option<Bucket> {
         let bucket = match self.place {
             Some(place) => {
                 let bucket = shard.take(self.table, place).map(Cow::Owned);
@@ -208,10 +226,7 @@ impl<'t> Slot<'t> {
             }
             None => self.bucket(shard, now),
         };
-        bucket.map_or((None, 0), |bucket| {
-            let Bucket { state, beyond, .. } = bucket.into_owned();
-            (Some(state), beyond)
-        })
+        bucket.map(Cow::into_owned)
     }
 
     fn put(&mut self, shard: &mut Shard, bucket: Option<Bucket>, now: Timestamp) {
@@ -230,18 +245,10 @@ impl<'t> Slot<'t> {
         if expiry.after(LATE) > now
             && let Some(forgotten) = shard.take(table, place)
         {
-            let owes = table
-                .kept_in(&forgotten)
-                .expiry(&forgotten.state)
-                .is_some_and(|expiry| expiry > now);
             let counter = &table.counts.evictions;
-            counter.fetch_add(u64::from(owes), Ordering::Relaxed);
+            counter.fetch_add(u64::from(expiry > now), Ordering::Relaxed);
             // The floor is in the table's numbers.
-            let owed = match forgotten.own {
-                Some(_) => table.under(&forgotten, forgotten.by, now),
-                None => Some(forgotten),
-            };
-            if let Some(owed) = owed {
+            if let Some(owed) = table.in_its_numbers(&forgotten, forgotten.by, now) {
                 shard.lift_floor(table, owed, now);
             }
         }

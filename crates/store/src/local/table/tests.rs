@@ -37,14 +37,14 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before(
     );
     let (old, new) = (Table::new(&[&limit]), Table::new(&[&limit]));
     assert!(old.shards() > 1);
-    let standing = |whose, units| Moving {
+    let standing = |whose, units: u64| Moving {
         whose,
         bucket: Bucket::new(
             State::Steps(Steps {
-                units,
+                used: 2 - units,
+                amount: 2,
                 since: START,
             }),
-            0,
             0,
         ),
     };

@@ -57,8 +57,8 @@ impl PostgresLink {
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";
         let lock = "SELECT key, CASE
-                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at] || more
-                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, b, c, d, level, at] || more
+                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at]
+                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, level, at]
                         WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
                     END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
         let clock =
@@ -109,17 +109,13 @@ impl PostgresLink {
         let write = "UPDATE tollgate_buckets AS bucket SET
                          kind = want.state[2], epoch = want.state[3], price = 0, taken = 0,
                          a = CASE WHEN want.state[2] <= 3 THEN want.state[4] END,
-                         b = CASE WHEN want.state[2] <= 3 THEN want.state[5] END,
-                         c = CASE WHEN want.state[2] <= 3 THEN want.state[6] END,
-                         d = CASE WHEN want.state[2] IN (2, 3) THEN want.state[7] END,
-                         level = CASE want.state[2] WHEN 1 THEN want.state[7] WHEN 2 THEN want.state[8]
-                                                    WHEN 3 THEN want.state[8] END,
-                         at = CASE want.state[2] WHEN 1 THEN want.state[8] WHEN 2 THEN want.state[9]
-                                                 WHEN 3 THEN want.state[9] END,
-                         more = CASE want.state[2] WHEN 1 THEN nullif(want.state[9:], '{}')
-                                                   WHEN 2 THEN nullif(want.state[10:], '{}')
-                                                   WHEN 3 THEN nullif(want.state[10:], '{}')
-                                                   ELSE want.state[4:] END,
+                         b = CASE WHEN want.state[2] = 1 THEN want.state[5] END,
+                         c = CASE WHEN want.state[2] = 1 THEN want.state[6] END,
+                         level = CASE WHEN want.state[2] = 1 THEN want.state[7]
+                                      WHEN want.state[2] <= 3 THEN want.state[5] END,
+                         at = CASE WHEN want.state[2] = 1 THEN want.state[8]
+                                   WHEN want.state[2] <= 3 THEN want.state[6] END,
+                         more = CASE WHEN want.state[2] > 3 THEN want.state[4:] END,
                          expires = want.expires
                      FROM (SELECT key, state::bigint[] AS state, expires
                            FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS row (key, state, expires)) AS want

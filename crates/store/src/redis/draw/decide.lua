@@ -1,5 +1,3 @@
--- Of these kinds a bucket remembers a burst, of the others a moment.
-local is_units = { [kinds[1]] = true, [kinds[2]] = true }
 for number, kind in pairs(kinds) do kind.number = number end
 
 local place = 7
@@ -68,11 +66,7 @@ for i = 1, total do
       fields.leases = {}
       for from = row_len + 1, #stored[i] - row_lease_len + 1, row_lease_len do
         local id, units, till = struct.unpack(row_lease, stored[i], from)
-        if units > 0 then
-          fields.leases[#fields.leases + 1] = { id, units, till }
-        else
-          fields.beyond = till
-        end
+        fields.leases[#fields.leases + 1] = { id, units, till }
       end
     end
   elseif stored[i] then
@@ -83,16 +77,8 @@ for i = 1, total do
       for j = 4, #value do fields[j - 3] = value[j] end
     end
   end
-  if fields and number ~= shape.number then
-    if kinds[number].left and shape.kind.left then
-      -- Another algorithm's: it goes on with the units that are left.
-      bucket.kind, shape = kinds[number], kinds[number].of(fields, shape)
-      shape.kind, shape.drain = bucket.kind, bucket.shape.drain
-    else
-      fields = nil
-    end
-  end
-  -- Places in flight are no units: no correction of the one is about the other.
+  if number ~= shape.number then fields = nil end
+  -- No correction is about a row that is not of this kind.
   bucket.foreign = stored[i] and not fields
   -- Kept whatever is decided: it would be pulled to a later moment each time.
   bucket.corrected = fields and bucket.kind.pull(shape, fields)
@@ -101,48 +87,7 @@ for i = 1, total do
   else
     bucket.kind.load(bucket, shape, fields)
   end
-  if bucket.absent and bucket.kind ~= bucket.shape.kind then
-    bucket.kind = bucket.shape.kind
-    bucket.kind.load(bucket, bucket.shape, nil)
-  end
-  bucket.fields = fields
   buckets[i] = bucket
-end
-
--- Another algorithm: a full bucket that is charged what is missing. What it would have missed under the old one it remembers.
--- See crates/limit/src/rescale/translated.rs.
-local function translate(bucket, shape)
-  local from, units, wide = bucket.kind, bucket.kind.left(bucket), bucket.kind.top(bucket.own)
-  if is_units[from] then wide = max(wide, bucket.beyond) end
-  bucket.leases, bucket.out = {}, 0
-  local _, till = from.store(bucket)
-  bucket.kind = shape.kind
-  bucket.kind.load(bucket, shape, nil)
-  local top = bucket.kind.top(shape)
-  local left = min(max(units, -scaled_max), top)
-  bucket.kind.settle(bucket, 1, top - left)
-  if is_units[bucket.kind] then
-    wide = wide - max(units - bucket.kind.left(bucket), 0)
-    if shape.p then wide = min(wide, quotient(scaled_max, shape.p)) end
-    if wide > top then bucket.beyond = wide end
-  elseif till and till > now then
-    bucket.beyond = till
-  end
-  bucket.absent = left == top and bucket.beyond == 0
-end
-
--- Turns a bucket that has other numbers as of a moment, or as of its last grant, if that was later.
-local function turn_since(bucket, since)
-  local kind, shape, fields, real = bucket.kind, bucket.shape, bucket.fields, now
-  since = kind.last and fields and max(since, kind.last(fields))
-  if bucket.own == shape or not since or since >= now then return end
-  now = since
-  kind.load(bucket, shape, fields)
-  if not bucket.absent and bucket.own ~= shape then kind.turn(bucket, shape) end
-  fields = nil
-  if not bucket.absent then fields = kind.store(bucket) end
-  now, bucket.absent = real, nil
-  kind.load(bucket, shape, fields)
 end
 
 -- What a bucket's row is to be.
@@ -157,11 +102,10 @@ local function value_of(bucket)
   local n, p, full, level, at = unpack(fields)
   local parts = { struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at) }
   for _, lease in ipairs(fields.leases) do parts[#parts + 1] = struct.pack(row_lease, lease[1], lease[2], lease[3]) end
-  if fields.beyond > 0 then parts[#parts + 1] = struct.pack(row_lease, 0, 0, fields.beyond) end
   return table.concat(parts), gone
 end
 
--- Corrections are about grants of the past, made under whichever numbers: they are settled in the bucket's own.
+-- Corrections are about grants of the past, made under whichever numbers: the bucket keeps its own.
 place = place + 1
 for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
@@ -173,13 +117,7 @@ end
 place = place + 1
 for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
-  if input[place + 1] == 5 then
-    -- It takes on the numbers of its present shape below; of other numbers of its kind, as of the moment given.
-    bucket.turned = not bucket.foreign
-    if not bucket.corrected and not bucket.absent and bucket.kind == bucket.shape.kind then
-      turn_since(bucket, now - input[place + 2])
-    end
-  elseif not bucket.foreign then
+  if not bucket.foreign then
     bucket.kind.settle(bucket, input[place + 1], input[place + 2], input[place + 3])
     bucket.corrected = true
   end
@@ -193,15 +131,10 @@ for i = 1, total do
     bucket.value, bucket.gone = value_of(bucket)
     bucket.absent = not bucket.value
   end
-  if bucket.own ~= bucket.shape then
-    if bucket.absent then
-      bucket.kind = bucket.shape.kind
-      bucket.kind.load(bucket, bucket.shape, nil)
-    elseif bucket.kind ~= bucket.shape.kind then
-      translate(bucket, bucket.shape)
-    else
-      bucket.kind.turn(bucket, bucket.shape)
-    end
+  if bucket.absent then
+    bucket.kind.load(bucket, bucket.shape, nil)
+  elseif bucket.kind.turn then
+    bucket.kind.turn(bucket, bucket.shape)
   end
   if bucket.absent then
     last = last + 1
@@ -258,12 +191,12 @@ if short then return pack({ -1, now }) end
 
 for i = 1, total do
   local bucket = buckets[i]
-  if bucket.drawn or bucket.turned then bucket.value, bucket.gone = value_of(bucket) end
+  if bucket.drawn then bucket.value, bucket.gone = value_of(bucket) end
   if bucket.value then
     -- It goes a second after it is full again, so that its going grants nothing.
     local life = quotient_up(max(bucket.gone - now, 1), 1000) + 1000
     redis.call('SET', KEYS[i], bucket.value, 'PX', string.format('%.0f', life))
-  elseif stored[i] and (bucket.drawn or bucket.turned or bucket.corrected) then
+  elseif stored[i] and (bucket.drawn or bucket.corrected) then
     redis.call('DEL', KEYS[i])
   end
 end

@@ -25,12 +25,10 @@ local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
 local leases_max, leases_most, lease_parts = 64, 512, 10
 -- The mark is kept so many seconds after the last gateway was heard of: 30 days.
 local mark_seconds = 2592000
--- 2^53, below which doubles hold every integer.
-local exact = 9007199254740992
 
 local input = unpack_value(ARGV[1])
-if input[1] ~= 4 then
-  return redis.error_reply('TOLLGATE this script speaks version 4 of its arguments')
+if input[1] ~= 5 then
+  return redis.error_reply('TOLLGATE this script speaks version 5 of its arguments')
 end
 local now, me, fingerprint, marked = input[2], input[3], input[4], input[5]
 if now == 0 then
@@ -38,13 +36,10 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
--- Each kind: of(fields, shape) is a shape of the numbers in a row, which a bucket of another kind is read by; top(shape) its
--- burst, left(bucket) the units left, below zero where they are owed (a concurrency limit has neither: its places are no
--- units). pull(shape, fields) moves what was stored too far ahead back to now, and says whether; load(bucket, shape, fields) makes the state from what was stored (nil: afresh), in the numbers it was
--- stored under (bucket.own; the shape itself, where they are the same or the bucket is full), spent(shape, at) is what a
--- bucket used up at that moment would have stored, drained(bucket) empties it, settle(bucket, what, units) corrects,
--- turn(bucket, shape) makes the shape's numbers its own: units as they stand, clamped, never added to; what a larger
--- burst would still miss it remembers (bucket.beyond, see crates/limit/src/rescale.rs). seen(bucket) lists it, afford(bucket,
--- shape, cost, n) says how many of n equal requests can pay one after the other, take(bucket, shape, cost, n) charges
--- them, store(bucket) returns the fields to keep and when they may go (nil: now).
+-- Each kind: pull(shape, fields) moves what was stored too far ahead back to now, and says whether; load(bucket, shape, fields)
+-- makes the state from what was stored (nil: afresh); spent(shape, at) is what a bucket used up at that moment would have
+-- stored, drained(bucket) empties it, settle(bucket, what, units) corrects; turn(bucket, shape), where a state has a scale,
+-- converts it for draws under these numbers. seen(bucket) lists it, afford(bucket, shape, cost, n) says how many of n equal
+-- requests can pay one after the other, take(bucket, shape, cost, n) charges them, store(bucket) returns the fields to keep
+-- and when they may go (nil: now).
 local kinds = {}

@@ -1,18 +1,18 @@
 -- The arithmetic of one token bucket, with which both scripts begin: a translation of crates/limit/src/token_bucket.rs and of
--- what rescale.rs says of token buckets. A level is counted in fractions of a unit: a microsecond adds n, a unit is p.
+-- what kept.rs says of token buckets. A level is counted in fractions of a unit: a microsecond adds n, a unit is p.
 --
 -- All numbers are integers below 2^53, which Lua's doubles hold exactly. A product that leaves them is only ever compared with
 -- one that does not, and rounding keeps order. Division goes through math.fmod, which is exact.
 
 local fmod, min, max = math.fmod, math.min, math.max
--- A row: version and kind in one byte, fingerprint, n, p, full, until when it stands, level, at; then id, units and until
--- when it counts of each lease, the first to end first; last, as a lease of no units, the burst that the bucket has to fill
--- before it is forgotten.
+-- A row: version and kind in one byte, fingerprint, n and p of the last grant, the level of a bucket that is full under the
+-- largest burst it was drawn under, until when it stands, level, at; then id, units and until when it counts of each lease,
+-- the first to end first.
 local row, row_mark, row_len, row_lease, row_lease_len = '<BI7I7I7I7I7i7I7', 1, 50, '<I7I7I7', 21
--- 2^52, within which what is remembered stays.
-local scaled_max = 4503599627370496
+-- 2^53, below which doubles hold every integer.
+local exact = 9007199254740992
 -- A bucket whose moment lies further ahead than this was written before the clock was put back: it is pulled to now, with the
--- units it has, instead of standing still until the clock has caught up. See crates/limit/src/rescale/ahead.rs.
+-- units it has, instead of standing still until the clock has caught up. See crates/limit/src/kept/ahead.rs.
 local ahead_max = 1000000
 
 -- Quotients of non-negative a by positive b, and rounded down for any a.
@@ -35,10 +35,9 @@ local function refilled(level, at, upto, n, full)
   return level + gained
 end
 
--- How a bucket that has leases ({ id, units, till }, the first to end first) or remembers stands at `now`: its level and
--- moment, the units that are still leased, and what it goes on remembering. A lease that has ended held the refilling back
--- until it did, and no longer; what time has brought beyond a full bucket is taken off what is remembered.
-local function brought_to(now, level, at, n, p, full, leases, beyond)
+-- How a bucket that has leases ({ id, units, till }, the first to end first) stands at `now`: its level and moment, and the
+-- units that are still leased. A lease that has ended held the refilling back until it did, and no longer.
+local function brought_to(now, level, at, n, p, full, leases)
   local out = 0
   for i = 1, #leases do out = out + leases[i][2] end
   for i = 1, #leases do
@@ -48,14 +47,7 @@ local function brought_to(now, level, at, n, p, full, leases, beyond)
       at, out = max(at, lease[3]), out - lease[2]
     end
   end
-  local room = full - out * p
-  local after, wide = refilled(level, at, now, n, room), 0
-  if beyond > 0 then
-    local over = refilled(level, at, now, n, beyond * p) - max(after, room)
-    wide = beyond - quotient(max(over, 0), p)
-    if wide * p <= full then wide = 0 end
-  end
-  return after, max(at, now), out, wide
+  return refilled(level, at, now, n, full - out * p), max(at, now), out
 end
 
 -- a * b / c rounded down, where a < c: digit by digit, where the product would leave the integers that doubles hold.
@@ -74,23 +66,24 @@ local function scaled(a, b, c)
   return whole
 end
 
--- Changed numbers: the units as they stand with what is earned of the next one, rounded down, clamped, never added to,
--- leases counting against the new burst; and what is remembered of the old ones. Clamped before it is multiplied: a whole
--- unit below the lowest is the lowest.
-local function renumbered(level, p_before, full_before, beyond, out, p, full, most, lowest)
-  local units = quotient_down(level, p_before)
-  if units < quotient_down(lowest, p) then
-    level = lowest
-  elseif units >= most then
-    level = min(most * p, full)
-  else
-    level = max(min(units * p + scaled(level - units * p_before, p, p_before), full), lowest)
-  end
-  level = min(level, max(full - out * p, 0))
-  local cut = max(units - quotient_down(level, p), 0)
-  local wide = min(max(beyond, full_before / p_before) - cut, quotient(scaled_max, p))
-  if wide * p <= full then wide = 0 end
-  return level, wide
+-- The level of a bucket that is full under the larger of two bursts, in the scale of the second, or as much of it as leaves
+-- room to count debts exactly.
+local function widest(p_before, full_before, p, full)
+  return max(full, min(full_before / p_before, quotient(exact / 2, p)) * p)
+end
+
+-- A level in another scale, rounded down; clamped before it is multiplied.
+local function converted(level, p_before, p, wide)
+  local units, lowest = quotient_down(level, p_before), wide + 1 - exact
+  if units < quotient_down(lowest, p) then return lowest end
+  if units >= quotient(wide, p) then return wide end
+  return max(units * p + scaled(level - units * p_before, p, p_before), lowest)
+end
+
+-- A level for a draw under other numbers: what has passed since the last grant counts at the higher of the two rates. `now_level`
+-- is the level at `now` by the numbers of the last grant.
+local function under(now_level, level, at, now, p_before, n, p, wide)
+  return max(converted(now_level, p_before, p, wide), refilled(converted(level, p_before, p, wide), at, now, n, wide))
 end
 
 -- How many of `count` equal requests can pay one after the other, at once.

@@ -1,6 +1,9 @@
 -- The sliding log. Shape: amount, period, max_wait, reach (how far after now a settlement may make units count; 0: it stops
--- at twice the amount). Fields: amount, period, then moment and units of each grant; first of them one of no units, of when it
--- was written, if the last was later.
+-- at what a log may have). Fields: moment and units of each grant; first of them one of no units, of when it was written, if
+-- the last was later.
+-- The most units of a log that a charge leads to: twice the largest amount.
+local log_units_most = 2048
+
 local function counted(log, period, from)
   local sum = 0
   for i = 1, #log, 2 do
@@ -79,64 +82,29 @@ end
 
 kinds[5] = {
   shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3], reach = s[4] } end,
-  of = function(f, shape) return { amount = f[1], period = f[2], max_wait = shape.max_wait or 0, reach = 0 } end,
-  top = function(own) return own.amount end,
-  left = function(bucket) return bucket.own.amount - counted(bucket.log, bucket.own.period, now) end,
   pull = function(_, f)
-    local last = #f - #f % 2 - 1
-    if last < 3 then return false end
-    local far = (f[4] == 0 and f[3] or f[last]) - now
+    local last = #f - 1
+    if last < 1 then return false end
+    local far = (f[2] == 0 and f[1] or f[last]) - now
     if far <= ahead_max then return false end
-    for i = 3, last, 2 do f[i] = max(f[i] - far, 0) end
+    for i = 1, last, 2 do f[i] = max(f[i] - far, 0) end
     return true
   end,
   load = function(bucket, shape, f)
     local log = {}
-    bucket.own, bucket.beyond = shape, 0
-    if f then
-      local amount, period, last = f[1], f[2], #f
-      if amount ~= shape.amount or period ~= shape.period then
-        bucket.own = kinds[5].of(f, shape)
-      end
-      if last % 2 == 1 then
-        if f[last] > now then bucket.beyond = f[last] end
-        last = last - 1
-      end
-      for i = 3, last, 2 do
-        if f[i + 1] > 0 then log[#log + 1], log[#log + 2] = f[i], f[i + 1] end
-      end
-      if bucket.beyond == 0 and (#log == 0 or now - log[#log - 1] >= period) then
-        log, bucket.own = {}, shape
-      end
-    end
-    bucket.log = log
-    bucket.absent = #log == 0 and bucket.beyond == 0
-  end,
-  turn = function(bucket, shape)
-    local own, log = bucket.own, bucket.log
     bucket.own = shape
-    if #log > 0 then bucket.beyond = max(bucket.beyond, log[#log - 1] + own.period) end
-    if bucket.beyond <= now then bucket.beyond = 0 end
-    local from = from_of(log)
-    local used = shape.amount - min(max(own.amount - counted(log, own.period, from), 0), shape.amount)
-    local kept = {}
-    if shape.period >= own.period then
-      for i = 1, #log, 2 do
-        if from - log[i] < own.period then
-          kept[#kept + 1] = log[i]
-          kept[#kept + 1] = log[i + 1]
-        end
-      end
+    for i = 1, f and #f or 0, 2 do
+      if f[i + 1] > 0 then log[#log + 1], log[#log + 2] = f[i], f[i + 1] end
     end
-    bucket.log = remember(kept, shape.period, from, max(used - counted(kept, shape.period, from), 0))
-    bucket.absent = #bucket.log == 0 and bucket.beyond == 0
+    if #log == 0 or now - log[#log - 1] >= shape.period then log, bucket.absent = {}, true end
+    bucket.log = log
   end,
   drained = function(bucket)
     local own, from = bucket.own, from_of(bucket.log)
     local room = max(own.amount - counted(bucket.log, own.period, from), 0)
     bucket.log, bucket.absent = remember(bucket.log, own.period, from, room), false
   end,
-  spent = function(shape, at) return { shape.amount, shape.period, at, shape.amount } end,
+  spent = function(shape, at) return { at, shape.amount } end,
   seen = function(bucket)
     local seen = {}
     for i = 1, #bucket.log do seen[i] = bucket.log[i] end
@@ -165,7 +133,7 @@ kinds[5] = {
       local at_once = min(units, max(own.amount - counted(log, own.period, from), 0))
       bucket.log = line_up(remember(log, own.period, from, at_once), own, units - at_once, from)
     elseif what == 1 then
-      local room = max(2 * own.amount - counted(log, own.period, from), 0)
+      local room = max(log_units_most - counted(log, own.period, from), 0)
       bucket.log = remember(log, own.period, from, min(units, room))
     elseif (what == 2 or what == 6 and now < window_end) and (from <= now or own.max_wait == 0) then
       local kept = {}
@@ -183,13 +151,12 @@ kinds[5] = {
     end
   end,
   store = function(bucket)
-    local log, own, gone = bucket.log, bucket.own, bucket.beyond
-    if #log == 0 and gone == 0 then return nil end
-    local fields = { own.amount, own.period }
-    if #log > 0 and log[#log - 1] > now then fields = { own.amount, own.period, now, 0 } end
+    local log, fields = bucket.log, {}
+    if #log == 0 then return nil end
+    local last = log[#log - 1]
+    if last > now then fields = { now, 0 } end
     for i = 1, #log do fields[#fields + 1] = log[i] end
-    if #log > 0 then gone = max(gone, log[#log - 1] + own.period) end
-    if bucket.beyond > 0 then fields[#fields + 1] = bucket.beyond end
+    local gone = last + bucket.own.period
     return fields, gone
   end,
 }

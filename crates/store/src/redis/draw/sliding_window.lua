@@ -1,5 +1,5 @@
 -- The two-window estimate. Shape: amount, period, most, ahead (windows that a settlement may fill beyond that of now; 0: it
--- stops at most). Fields: amount, period, start, previous, current, beyond, and when it was written, if it then began later.
+-- stops at most). Fields: start, previous, current, and when it was written, if it then began later.
 local function pair_now(period, start, previous, current)
   local passed = quotient(max(now - start, 0), period)
   if passed == 0 then return start, previous, current end
@@ -9,68 +9,34 @@ end
 
 kinds[4] = {
   shape = function(s) return { amount = s[1], period = s[2], most = s[3], ahead = s[4] } end,
-  of = function(f)
-    return { amount = f[1], period = f[2], most = min(2 * f[1], quotient(exact - 1, f[2])), ahead = 0 }
-  end,
-  top = function(own) return own.amount end,
-  left = function(bucket)
-    local own, elapsed = bucket.own, max(now - bucket.start, 0)
-    local ahead = quotient_up(max(bucket.start - now, 0), own.period)
-    return own.amount - bucket.current - quotient_up(bucket.previous * (own.period - elapsed), own.period)
-      - ahead * own.amount
-  end,
-  pull = function(_, f)
-    local far = (f[7] or f[3]) - now
+  pull = function(shape, f)
+    local far = (f[4] or f[1]) - now
     if far <= ahead_max then return false end
-    local amount, period = f[1], f[2]
-    if f[7] then
+    local period = shape.period
+    if f[4] then
       -- What lay ahead when it was written lies as far ahead now, and begins with a window.
-      local start = f[3] - far
-      f[3], f[7] = start + fmod(period - fmod(start, period), period), now
+      local start = f[1] - far
+      f[1], f[4] = start + fmod(period - fmod(start, period), period), now
     else
       -- All of it counts, as it does while it stands still.
-      local most = min(2 * amount, quotient(exact - 1, period))
-      f[3], f[4], f[5] = now - fmod(now, period), 0, min(f[4] + f[5], max(most, f[5]))
+      f[1], f[2], f[3] = now - fmod(now, period), 0, min(f[2] + f[3], shape.most)
     end
     return true
   end,
   load = function(bucket, shape, f)
-    bucket.own, bucket.beyond = shape, 0
+    bucket.own = shape
     local start, previous, current = now - fmod(now, shape.period), 0, 0
-    if f then
-      local amount, period = f[1], f[2]
-      if amount ~= shape.amount or period ~= shape.period then
-        bucket.own = kinds[4].of(f)
-      end
-      start, previous, current = pair_now(period, f[3], f[4], f[5])
-      if (f[6] or 0) > now then bucket.beyond = f[6] end
-    end
-    if previous == 0 and current == 0 and bucket.beyond == 0 then
-      bucket.own, bucket.absent = shape, true
+    if f then start, previous, current = pair_now(shape.period, f[1], f[2], f[3]) end
+    if previous == 0 and current == 0 then
+      bucket.absent = true
       start = now - fmod(now, shape.period)
     end
     bucket.start, bucket.previous, bucket.current = start, previous, current
   end,
-  turn = function(bucket, shape)
-    local from = bucket.own
-    bucket.own = shape
-    if bucket.current > 0 then
-      bucket.beyond = max(bucket.beyond, bucket.start + 2 * from.period)
-    elseif bucket.previous > 0 then
-      bucket.beyond = max(bucket.beyond, bucket.start + from.period)
-    end
-    if bucket.beyond <= now then bucket.beyond = 0 end
-    -- The units left stay, clamped; what is used counts as of now, in one window, or of the one to come that is filled.
-    local weighted = quotient_up(bucket.previous * (from.period - max(now - bucket.start, 0)), from.period)
-    bucket.current = shape.amount - min(max(from.amount - bucket.current - weighted, 0), shape.amount)
-    local at = bucket.current > 0 and max(now, bucket.start) or now
-    bucket.start, bucket.previous = at - fmod(at, shape.period), 0
-    bucket.absent = bucket.current == 0 and bucket.beyond == 0
-  end,
   drained = function(bucket)
     bucket.current, bucket.absent = max(bucket.current, bucket.own.amount), false
   end,
-  spent = function(shape, at) return { shape.amount, shape.period, at - fmod(at, shape.period), 0, shape.amount } end,
+  spent = function(shape, at) return { at - fmod(at, shape.period), 0, shape.amount } end,
   seen = function(bucket) return { bucket.start, bucket.previous, bucket.current } end,
   afford = function(bucket, shape, cost, count)
     if cost > shape.amount then return 0 end
@@ -111,14 +77,9 @@ kinds[4] = {
     if bucket.current == 0 and bucket.previous == 0 then bucket.start = now - fmod(now, own.period) end
   end,
   store = function(bucket)
-    local own, gone = bucket.own, bucket.beyond
-    if bucket.current > 0 then
-      gone = max(gone, bucket.start + 2 * own.period)
-    elseif bucket.previous > 0 then
-      gone = max(gone, bucket.start + own.period)
-    end
-    if gone == 0 then return nil end
+    if bucket.current == 0 and bucket.previous == 0 then return nil end
+    local gone = bucket.start + (bucket.current > 0 and 2 or 1) * bucket.own.period
     local stamp = bucket.start > now and now or nil
-    return { own.amount, own.period, bucket.start, bucket.previous, bucket.current, bucket.beyond, stamp }, gone
+    return { bucket.start, bucket.previous, bucket.current, stamp }, gone
   end,
 }

@@ -1,5 +1,6 @@
 -- Token bucket. Shape: n, p, full, owed, max_wait, floor, most, and of one that is leased the most units that may be, and
--- how long a lease counts (0: not leased). Fields: n, p, full, level, at, and the leases there are.
+-- how long a lease counts (0: not leased). Fields: n, p, full, level, at, and the leases there are: n and p of the last
+-- grant, full that of the largest burst. bucket.own has these numbers, and the lower floor of bucket and shape.
 local function gain_time(shape, gain)
   if gain <= 0 then return 0 end
   return quotient_up(gain, shape.n)
@@ -17,16 +18,6 @@ kinds[1] = {
       leasable = s[8], counted = s[9],
     }
   end,
-  of = function(f, shape)
-    return {
-      n = f[1], p = f[2], full = f[3], owed = 0, max_wait = shape.max_wait or 0, floor = -min(f[3], exact - 1 - f[3]),
-      counted = 0,
-    }
-  end,
-  top = function(own) return own.full / own.p end,
-  left = function(bucket) return quotient_down(bucket.level, bucket.own.p) end,
-  -- (What is leased is counted until now.)
-  last = function(f) return f.leases and f.leases[1] and now or f[5] end,
   pull = function(shape, f)
     local far = f[5] - now > ahead_max
     if far then f[5] = now end
@@ -36,32 +27,38 @@ kinds[1] = {
     return far
   end,
   load = function(bucket, shape, f)
-    bucket.own, bucket.leases, bucket.out, bucket.beyond = shape, {}, 0, 0
-    if not f then
-      bucket.level, bucket.at, bucket.absent = shape.full, now, true
-      return
-    end
+    bucket.own, bucket.leases, bucket.out, bucket.raw = shape, {}, 0, nil
+    bucket.level, bucket.at, bucket.absent = shape.full, now, true
+    if not f then return end
     local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
-    if n ~= shape.n or p ~= shape.p or full ~= shape.full then
-      bucket.own = kinds[1].of(f, shape)
-    end
+    local level_now, at_now, out = brought_to(now, level, at, n, p, full, f.leases or {})
     for _, lease in ipairs(f.leases or {}) do
       if lease[3] > now then bucket.leases[#bucket.leases + 1] = lease end
     end
-    bucket.level, bucket.at, bucket.out, bucket.beyond =
-      brought_to(now, level, at, n, p, full, f.leases or {}, f.beyond or 0)
-    if bucket.level >= full and bucket.beyond == 0 then
-      -- One that is full equals none, whose going would have made it full.
-      bucket.own, bucket.level, bucket.absent = shape, shape.full, true
+    bucket.out = out
+    -- One that is full equals none, whose going would have made it full.
+    if level_now >= full then return end
+    local floor = shape.floor
+    if n ~= shape.n or p ~= shape.p then
+      floor = max(quotient_down(floor, shape.p) * p, full + 1 - exact)
+      if #(f.leases or {}) == 0 then bucket.raw = f end
     end
+    bucket.own = { n = n, p = p, full = full, max_wait = shape.max_wait, floor = min(floor, -min(full, exact - 1 - full)) }
+    bucket.level, bucket.at, bucket.absent = level_now, at_now, false
   end,
   turn = function(bucket, shape)
-    local from = bucket.own
-    bucket.own = shape
-    local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
-    bucket.level, bucket.beyond = renumbered(bucket.level, from.p, from.full, bucket.beyond, bucket.out,
-      shape.p, shape.full, shape.most, lowest)
-    bucket.absent = bucket.level >= shape.full and bucket.beyond == 0
+    local from, level = bucket.own, bucket.level
+    local wide = widest(from.p, from.full, shape.p, shape.full)
+    if from.n ~= shape.n or from.p ~= shape.p then
+      local raw = bucket.raw
+      if raw and not bucket.corrected then
+        level = under(level, raw[4], raw[5], now, from.p, shape.n, shape.p, wide)
+      else
+        level = converted(level, from.p, shape.p, wide)
+      end
+    end
+    bucket.own = { n = shape.n, p = shape.p, full = wide }
+    bucket.level = min(level, max(shape.full - bucket.out * shape.p, 0))
   end,
   drained = function(bucket)
     bucket.level, bucket.absent = min(bucket.level, 0), false
@@ -141,10 +138,9 @@ kinds[1] = {
   end,
   store = function(bucket)
     local own = bucket.own
-    if bucket.level >= own.full and bucket.beyond == 0 then return nil end
+    if bucket.level >= own.full then return nil end
     local last = bucket.leases[#bucket.leases]
-    local missing = max(own.full, bucket.beyond * own.p) - bucket.level
-    local gone = max(bucket.at, last and last[3] or 0) + quotient_up(missing, own.n)
-    return { own.n, own.p, own.full, bucket.level, bucket.at, leases = bucket.leases, beyond = bucket.beyond }, gone
+    local gone = max(bucket.at, last and last[3] or 0) + quotient_up(own.full - bucket.level, own.n)
+    return { own.n, own.p, own.full, bucket.level, bucket.at, leases = bucket.leases }, gone
   end,
 }

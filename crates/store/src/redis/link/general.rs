@@ -10,7 +10,7 @@ use tollgate_limit::Timestamp;
 use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
 
 /// The version of the script's arguments.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// Calendar boundaries in each direction when those of a limit's own numbers were not enough: other
 /// numbers left the bucket in a deeper debt, or the server's clock and ours are windows apart.
 pub(super) const FAR: u64 = 4 * CALENDAR_STEPS_MAX;

@@ -2,9 +2,7 @@
 
 mod bounds;
 mod debts;
-mod kept;
-mod other_algorithm;
-mod past_end;
+mod forgotten;
 mod smaller_numbers;
 
 use super::*;
@@ -51,13 +49,7 @@ impl Row {
     fn pass(&mut self, micros: u64) {
         self.now = self.now.after(Micros(micros));
         // As stores do: what is full again is deleted.
-        if self
-            .kept
-            .as_ref()
-            .is_some_and(|kept| kept.is_forgotten(self.now))
-        {
-            self.kept = None;
-        }
+        self.kept.take_if(|kept| is_forgotten(kept, self.now));
     }
 
     fn draw(&mut self, limit: &Algorithm, cost: u64) -> bool {
@@ -82,6 +74,10 @@ impl Row {
     fn settle(&mut self, by: &Algorithm, change: Change) {
         let mut kept = self.kept.take().unwrap_or_else(|| Kept::full(by.clone()));
         kept.settle(by, change, self.now);
-        self.kept = Some(kept).filter(|kept| !kept.is_forgotten(self.now));
+        self.kept = Some(kept).filter(|kept| !is_forgotten(kept, self.now));
     }
+}
+
+fn is_forgotten(kept: &Kept, now: Timestamp) -> bool {
+    kept.expiry().is_some_and(|expiry| expiry <= now)
 }

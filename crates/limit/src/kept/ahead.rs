@@ -68,10 +68,7 @@ impl Kept {
                     None => {
                         // Both counts apply, as they do while the window does not
                         // advance.
-                        let current = pair
-                            .previous
-                            .saturating_add(pair.current)
-                            .min(own.most().max(pair.current));
+                        let current = pair.previous.saturating_add(pair.current).min(own.most());
                         Pair {
                             current,
                             ..own.current(None, now)

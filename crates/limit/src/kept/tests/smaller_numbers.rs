@@ -32,23 +32,20 @@ fn a_draw_under_smaller_numbers_fills_no_larger_bucket() {
         for _ in 0..500 {
             assert!(row.draw(&large, 1), "{kind:?}");
         }
-        // Clamped, and soon full again under the smaller numbers. (A log knows what was granted, and clamps to nothing.)
-        assert_eq!(row.draw(&small, 1), kind != Kind::SlidingLog, "{kind:?}");
+        // Clamped, and soon full again under the smaller numbers. (All others know what was used, and clamp to nothing.)
+        assert_eq!(row.draw(&small, 1), kind == Kind::TokenBucket, "{kind:?}");
         row.settle(&small, Change::Refund { units: 1 });
-        let whole = if kind == Kind::SlidingLog { 501 } else { 100 };
-        assert!(
-            row.drain(&large) <= whole,
-            "{kind:?}: a full bucket of the smaller numbers"
-        );
+        let whole = if kind == Kind::TokenBucket { 100 } else { 501 };
+        assert_eq!(row.drain(&large), whole, "{kind:?}");
         // And it is a full one of the larger numbers when all that was drawn has come back.
         row.pass(2 * SECOND);
         assert_eq!(row.drain(&large), 1000, "{kind:?}");
     }
 }
 
-/// A bucket that remembers other numbers has the level that its own numbers say, under its own numbers.
+/// A bucket that was drawn under other numbers has the level that its own numbers say, under its own numbers.
 #[test]
-fn rescale_bucket_under_the_numbers_it_is_kept_in_shows_no_memory() {
+fn bucket_under_the_numbers_it_is_kept_in_shows_no_others() {
     for kind in RATES {
         let (large, small) = (made(kind, 40, 40), made(kind, 10, 10));
         let mut row = Row::new();
@@ -87,7 +84,6 @@ fn a_bucket_in_use_under_smaller_numbers_is_full_again_for_the_larger_in_the_end
     }
 }
 
-/// What time has brought is taken off what is remembered once.
 #[test]
 fn to_look_twice_at_one_moment_is_to_look_once() {
     for kind in RATES {
