@@ -113,8 +113,9 @@ impl Servers {
     /// given back.
     pub(crate) fn forgo(&self, deadline: &Deadline) {
         match deadline.take_unanswered().map(|draw| draw.forgo()) {
-            Some(Forgone::Granted(wants, draw)) => {
-                for (wanted, change) in charged(&wants, &draw) {
+            Some(Forgone::Granted(drawn)) => {
+                let (wants, draw) = &*drawn;
+                for (wanted, change) in charged(wants, draw) {
                     let shared = self.corrected_at(&wanted.name);
                     shared.settle(wanted.name, Arc::clone(&wanted.shape), change);
                 }

@@ -22,7 +22,7 @@ enum State {
     /// The request was refused.
     Forgone,
     /// These units were charged, and the request may have been admitted.
-    Granted(Wants, Draw),
+    Granted(Box<(Wants, Draw)>),
     /// No answer comes any more.
     Unknown,
 }
@@ -32,7 +32,7 @@ pub(crate) enum Forgone {
     /// The call will see to it.
     Waits,
     /// These units are to be given back.
-    Granted(Wants, Draw),
+    Granted(Box<(Wants, Draw)>),
     /// Whether units were charged will never be known.
     Unknown,
 }
@@ -42,7 +42,7 @@ impl Unanswered {
     pub(crate) fn forgo(&self) -> Forgone {
         match std::mem::replace(&mut *self.0.lock(), State::Forgone) {
             State::Waits | State::Forgone => Forgone::Waits,
-            State::Granted(wants, draw) => Forgone::Granted(wants, draw),
+            State::Granted(drawn) => Forgone::Granted(drawn),
             State::Unknown => Forgone::Unknown,
         }
     }
@@ -53,7 +53,7 @@ impl Unanswered {
         match *state {
             State::Forgone => Some((wants, draw)),
             State::Waits | State::Granted(..) | State::Unknown => {
-                *state = State::Granted(wants, draw);
+                *state = State::Granted(Box::new((wants, draw)));
                 None
             }
         }
@@ -89,7 +89,7 @@ impl Shared {
     pub(super) fn forgo(&self, draw: &Unanswered) {
         match draw.forgo() {
             Forgone::Waits => {}
-            Forgone::Granted(wants, draw) => self.give_units_back(&wants, &draw),
+            Forgone::Granted(drawn) => self.give_units_back(&drawn.0, &drawn.1),
             Forgone::Unknown => self.count_unknown_draw(),
         }
     }
