@@ -18,7 +18,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{ConnectionService, Gateway, Shared, Snapshot};
 use tollgate_gateway::proxy_defaults::ProxyDefaults;
-use tollgate_gateway::recent::Recent;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Micros, Placement, Rate, key};
 use tollgate_limiter::{Effect, Limiter, Override};
@@ -108,7 +107,6 @@ fn gateway(with: With) -> Shared {
         held_bodies: Arc::default(),
         untrusted_proxy: Arc::default(),
         fleet: UpstreamHealth::default(),
-        recent: Recent::default(),
         #[cfg(feature = "otlp")]
         spans: None,
     }

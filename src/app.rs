@@ -7,7 +7,6 @@
 
 mod admin_listener;
 mod changes;
-mod guard;
 mod handover;
 pub(crate) mod key_names;
 mod listeners;
@@ -142,10 +141,9 @@ impl RunningGateway {
     /// Loads the configuration again and puts it in force; returns a summary.
     ///
     /// # Errors
-    /// The reason why it is invalid, or would newly limit too many callers; then the configuration
-    /// in force stays.
+    /// The reason why it is invalid; then the configuration in force stays.
     pub fn reload(&self) -> Result<String, String> {
-        self.core.reload(false)
+        self.core.reload()
     }
 
     /// Replaces the text from which it was started, for the next reload. Has no effect on a gateway

@@ -7,6 +7,7 @@ use super::audit::{Audit, Line, Prepared};
 use super::callers::similar;
 use super::live::moment;
 use super::operators::Peer;
+use super::overrides::Wanted;
 use tollgate_config::settings::Operator;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_policy::Rule;
@@ -105,6 +106,20 @@ pub(super) fn chosen<'r>(
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
     Ok(vec![rule])
+}
+
+/// Leaves out the limits that another gateway of their store is asked for; returns the notes that say
+/// so.
+pub(super) fn left_to_others(rules: &mut Vec<&Rule>, wanted: &Wanted<'_>) -> Vec<String> {
+    let is_mine = |rule: &&Rule| wanted.is_for(rule.live.placement);
+    let others = rules.iter().filter(|rule| !is_mine(rule));
+    let note = |rule: &&Rule| {
+        let name = &rule.name;
+        format!("limit `{name}` is in the shared store: another gateway of it is asked")
+    };
+    let notes = others.map(note).collect();
+    rules.retain(is_mine);
+    notes
 }
 
 /// The longest reason, in characters.

@@ -6,6 +6,7 @@ use super::live::{Key, Level, Live, Now, moment};
 use super::overrides::Overridden;
 use tollgate_gateway::refusals::{PATH_MAX, Refusal};
 use tollgate_limit::{Micros, Role};
+use tollgate_limiter::BlockCause;
 
 /// The explanation of one refused request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,8 +96,10 @@ pub struct Judged {
 pub struct Blocked {
     /// `override`: an operator's; `penalty`: that of the limit.
     pub by: String,
-    /// Until when it refuses a request like this one.
+    /// Its end.
     pub until: String,
+    /// When a request like this one is admitted: its end, or later where the bucket needs longer.
+    pub admits_at: String,
 }
 
 impl Live {
@@ -121,12 +124,13 @@ impl Live {
                 then: one.standing.map(|standing| {
                     Level::new(limit, limit.algorithm.capacity(), &standing, refusal.at)
                 }),
-                blocked: one.blocked.map(|left| Blocked {
-                    by: match one.by_penalty {
-                        true => "penalty".to_owned(),
-                        false => "override".to_owned(),
+                blocked: one.block.map(|block| Blocked {
+                    by: match block.cause {
+                        BlockCause::Penalty => "penalty".to_owned(),
+                        BlockCause::Operator => "override".to_owned(),
                     },
-                    until: moment(refusal.at.after(left)),
+                    until: moment(block.until),
+                    admits_at: moment(block.admits),
                 }),
                 now,
                 overridden,

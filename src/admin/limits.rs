@@ -112,6 +112,18 @@ pub struct KeyCount {
     pub overridden: Option<Option<Overridden>>,
 }
 
+impl KeyCount {
+    /// Who blocks the key whatever its bucket has; `None`: its bucket alone refuses.
+    pub(crate) fn blocked_by(&self) -> Option<&'static str> {
+        let overridden = self.overridden.as_ref()?.as_ref()?;
+        let blocks = overridden.setting.block && overridden.why_not.is_none();
+        blocks.then_some(match overridden.is_penalty() {
+            true => "a penalty",
+            false => "an operator",
+        })
+    }
+}
+
 /// Which keys are asked for, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
@@ -221,11 +233,7 @@ impl Live {
             if level.level.is_none() {
                 silent = Some(level.clone());
             }
-            let (overridden, penalty_unknown) = self.overridden(limit, &one.key).await;
-            let level = Now {
-                penalty_unknown,
-                ..level
-            };
+            let overridden = self.overridden(limit, &one.key);
             let level = level.penalized(overridden.as_ref(), self.now());
             match (&level.level, query.counted) {
                 (Some(level), Counted::Near) if !is_near(limit, level.remaining) => continue,

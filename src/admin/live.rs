@@ -12,7 +12,7 @@ use super::waits::{TOO_SLOW, Waits};
 use crate::overrides::{InForce, Overrides};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
-use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict, words};
+use tollgate_limit::{Claim, Limit, Micros, Mode, Role, Standing, Timestamp, Verdict, words};
 use tollgate_limiter::{Effect, Limiter, Peeked};
 use tollgate_policy::keys;
 use tollgate_store::Backend;
@@ -131,9 +131,9 @@ pub struct Now {
     pub level: Option<Level>,
     /// Why it is not known.
     pub why_not: Option<String>,
-    /// Why it is not known whether a penalty blocks the key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub penalty_unknown: Option<String>,
+    /// Whether its limit only counts: it refuses nothing, whatever its level is.
+    #[serde(default)]
+    pub only_counts: bool,
 }
 
 impl Now {
@@ -144,9 +144,13 @@ impl Now {
             let until = penalty.until.parse::<jiff::Timestamp>();
             let until = until.map_or(0, jiff::Timestamp::as_millisecond);
             let until = u64::try_from(until).unwrap_or(0);
+            let left = until.saturating_sub(now.as_micros() / 1_000);
             level.admits = false;
-            level.admits_in_ms = Some(until.saturating_sub(now.as_micros() / 1_000));
-            level.admits_at = Some(penalty.until.clone());
+            // The bucket may need longer.
+            if level.admits_in_ms.is_none_or(|own| own < left) {
+                level.admits_in_ms = Some(left);
+                level.admits_at = Some(penalty.until.clone());
+            }
         }
         self
     }
@@ -192,7 +196,7 @@ impl Live {
                     Some((Effect::Unlimited, _)) => {
                         standing.verdict = Verdict::Allow { wait: Micros::ZERO };
                     }
-                    Some((Effect::Block, left)) => {
+                    Some((Effect::Block, left)) if limit.mode == Mode::Enforce => {
                         let retry_after = Some(left);
                         standing.verdict = Verdict::Deny { retry_after };
                     }
@@ -200,6 +204,7 @@ impl Live {
                 }
                 Now {
                     level: Some(Level::new(limit, capacity, &standing, now)),
+                    only_counts: limit.mode != Mode::Enforce || limit.role != Role::Live,
                     ..Now::default()
                 }
             }
@@ -215,11 +220,8 @@ impl Live {
         key: &[u8],
         cost: u64,
     ) -> (Now, Option<Overridden>) {
-        let (overridden, penalty_unknown) = self.overridden(limit, key).await;
-        let now = Now {
-            penalty_unknown,
-            ..self.level(limit, key, cost).await
-        };
+        let now = self.level(limit, key, cost).await;
+        let overridden = self.overridden(limit, key);
         (now.penalized(overridden.as_ref(), self.now()), overridden)
     }
 }

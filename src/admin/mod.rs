@@ -27,7 +27,6 @@ mod listener;
 pub mod live;
 pub mod log_level;
 mod notes;
-mod once;
 mod operators;
 mod page;
 pub mod overrides;
@@ -88,9 +87,8 @@ pub struct Options {
     pub log_levels: LogLevels,
     /// Where events are sent.
     pub webhook: Option<Webhook>,
-    /// Loads the configuration again, with `true` whatever its effect on recent requests; returns a
-    /// summary.
-    pub reload: Arc<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
+    /// Loads the configuration again; returns a summary.
+    pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
 
 /// A bound socket of the admin listener that accepts no connections yet.

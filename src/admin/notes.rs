@@ -13,7 +13,7 @@ pub(super) struct Renumbering<'r> {
     pub(super) only_rate: bool,
     /// How the bucket stood before.
     pub(super) was: &'r Now,
-    /// How it stands since; `None`: nothing was changed.
+    /// How it stands since; `None`: nothing was changed, and nothing is said of the units.
     pub(super) is: Option<&'r Now>,
 }
 
@@ -40,19 +40,15 @@ impl Renumbering<'_> {
             return None;
         }
         let was = self.was.level.as_ref()?;
+        let level = self.is?.level.as_ref().unwrap_or(was);
         let most = self.under.algorithm.capacity();
         if was.remaining > most {
-            let are = match self.is {
-                Some(_) => "are",
-                None => "would be",
-            };
             return Some(format!(
-                "{} were left, and {} {are}: from the next request on, lifting the override does not bring the others back",
+                "{} were left, and {} are: from the next request on, lifting the override does not bring the others back",
                 self.in_words(was.remaining),
                 words::amount(most, self.limit.currency.as_deref())
             ));
         }
-        let level = self.is.and_then(|now| now.level.as_ref()).unwrap_or(was);
         (!level.admits).then(|| {
             format!(
                 "other numbers fill nothing: {} {} left, and more come at the new rate; `key reset` fills it now, and `unlimited` admits without it",

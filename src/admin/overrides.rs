@@ -12,9 +12,8 @@ use http::StatusCode;
 use super::api::Problem;
 use super::audit::{Audit, Outcome};
 use super::callers::Hint;
-use super::changes::{By, chosen};
+use super::changes::{By, chosen, left_to_others};
 use super::live::{Key, Live};
-use super::once::made_before;
 use super::penalties::still_penalized;
 use crate::overrides::{ChangeError, InForce, NewOverride, OVERRIDES_MAX};
 use tollgate_config::settings::Word as _;
@@ -24,6 +23,7 @@ use tollgate_policy::{Policy, Sought, keys};
 pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
 pub(super) use numbers::{numbers, told};
+pub use recorded::record_end;
 
 use checks::{checked, in_unit, refuses};
 use documents::changed_limit;
@@ -58,6 +58,7 @@ impl Live {
     ) -> Result<Changed, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
+        let mut changed = Vec::new();
         let found = self.sought(policy, identity, values, Hint::Given);
         // A caller that was removed from the list keeps its override, which can be lifted.
         let removed = match &wanted.set {
@@ -75,10 +76,18 @@ impl Live {
             None => match found {
                 // The key of an override that is in force may be forgotten.
                 Err(unknown) if wanted.set.is_none() && values.is_empty() => {
-                    return self.lift_named(identity, wanted, by, unknown).await;
+                    let in_force = self.overrides_named(identity, wanted);
+                    let Some(key) = in_force.first().map(Key::of) else {
+                        return Err(unknown);
+                    };
+                    return self.lift_all(in_force, key, wanted, by).await;
                 }
                 found => found?,
             },
+        };
+        let gone = match &wanted.set {
+            None => self.of_no_limit(policy, &self.names.text(&sought.key), wanted),
+            Some(_) => Vec::new(),
         };
         let effect = wanted.set.as_ref().map(|(_, effect, _)| *effect);
         let rules = chosen(
@@ -86,55 +95,67 @@ impl Live {
             wanted.limit,
             |rule| sought.decides(rule),
             |rule| refuses(rule, effect),
-        )?;
+        );
+        let mut rules = match rules {
+            // The limit that is named is one of those that are gone.
+            Err(_) if !gone.is_empty() => Vec::new(),
+            rules => rules?,
+        };
+        if wanted.set.is_some() {
+            notes.extend(left_to_others(&mut rules, wanted));
+        }
         let limits = rules
             .iter()
             .map(|rule| &**rule.variant(sought.numbers(rule)));
         let mut limits: Vec<&Limit> = limits.collect();
+        let asked = limits.clone();
         if wanted.set.is_none() {
-            let mut in_force = Vec::new();
-            for &limit in &limits {
-                // One that is not known may be in force.
-                let (found, unknown) = self.overridden(limit, &sought.key).await;
-                if found.is_some() || unknown.is_some() {
-                    in_force.push(limit);
-                }
+            let limiter = &snapshot.limiter;
+            limits.retain(|limit| match wanted.is_for(limit.placement) {
+                true => self.overridden(limit, &sought.key).is_some(),
+                // Penalties are in the process, wherever the buckets are.
+                false => limiter.penalty(limit, &sought.key).is_some(),
+            });
+        }
+        if !gone.is_empty() {
+            let key = self.key(&sought.key);
+            let lifted = self.lift_all(gone, key, wanted, by).await?;
+            changed.extend(lifted.limits);
+        }
+        if limits.is_empty() && changed.is_empty() {
+            self.store_responds(&asked, &sought.key).await?;
+            let none = "no override and no penalty of this caller is in force";
+            if wanted.in_store.is_none() {
+                return Err(Problem::not_found(none));
             }
-            let asked = std::mem::replace(&mut limits, in_force);
-            let made = match limits.is_empty() {
-                true => self.made_elsewhere(&asked, wanted.change).await,
-                false => Vec::new(),
-            };
-            if limits.is_empty() && made.is_empty() {
-                self.store_responds(&asked, &sought.key).await?;
-                let detail = "no override and no penalty of this caller is in force";
-                return Err(Problem::not_found(detail));
-            }
-            notes.extend(made);
+            notes.push(format!("{none} on this gateway"));
         }
         checked(&limits, effect)?;
         if let Some((setting, ..)) = &wanted.set {
             rules.iter().try_for_each(|rule| in_unit(rule, setting))?;
         }
         let mut prepared = by.prepared()?;
-        let mut changed = Vec::new();
         for limit in limits {
             let (level, before) = self.stands(limit, &sought.key, 1).await;
-            let new = wanted.set.as_ref().map(|(setting, _, until)| NewOverride {
+            let new = wanted.set.as_ref().map(|(setting, _, end)| NewOverride {
                 key: (keys::words(&sought.key, true), self.names.text(&sought.key)),
                 setting: setting.clone(),
-                until: *until,
+                end: *end,
                 operator: by.operator.name.clone(),
                 reason: wanted.reason.to_owned(),
             });
+            let of_new = |new: &NewOverride| {
+                let until = self.overrides.end(limit.placement, new.end);
+                Overridden::of_new(new, self.now(), until)
+            };
             if wanted.dry_run {
-                let after = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
+                let after = new.as_ref().map(of_new);
                 notes.extend(self.notes(limit, wanted, &level, None));
                 changed.push(changed_limit(limit, before, after, level));
                 continue;
             }
             let made = self
-                .set_or_lift(limit, &sought.key, new.as_ref(), wanted.change, by.audit)
+                .set_or_lift(limit, &sought.key, new.as_ref(), wanted, by.audit)
                 .await;
             // What another gateway has changed since it was looked is known to the document alone.
             let before = match &made {
@@ -145,25 +166,18 @@ impl Live {
             let (after, unsure) = match made {
                 Ok(_) => {
                     // Another gateway may have changed it once more.
-                    let shown = self.overridden(limit, &sought.key).await.0;
+                    let shown = self.overridden(limit, &sought.key);
                     let own = |new: &NewOverride| {
                         let shown = shown.filter(|shown| shown.setting == new.setting);
-                        shown.unwrap_or_else(|| Overridden::of_new(new, self.now()))
+                        shown.unwrap_or_else(|| of_new(new))
                     };
                     (new.as_ref().map(own), None)
                 }
                 // It may be in force, so the audit has what was asked for.
                 Err(error @ ChangeError::Unsure(_)) => {
-                    let asked = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
-                    (asked, Some(problem(limit, &error)))
+                    (new.as_ref().map(of_new), Some(problem(&limit.name, &error)))
                 }
-                Err(ChangeError::MadeBefore) => {
-                    notes.push(made_before(limit));
-                    let (level, after) = self.stands(limit, &sought.key, 1).await;
-                    changed.push(changed_limit(limit, before, after, level));
-                    continue;
-                }
-                Err(error) => return Err(problem(limit, &error)),
+                Err(error) => return Err(problem(&limit.name, &error)),
             };
             let (level_after, in_force) = self.stands(limit, &sought.key, 1).await;
             let sets_numbers = after.as_ref().is_some_and(|after| !after.is_penalty());
@@ -213,37 +227,27 @@ impl Live {
         limit: &Limit,
         key: &[u8],
         new: Option<&NewOverride>,
-        change: Option<&str>,
+        wanted: &Wanted<'_>,
         audit: &Audit,
     ) -> Result<Option<InForce>, ChangeError> {
-        let has_override = self.overrides.find(limit, key).is_some();
-        let mut replaced = None;
-        if new.is_some() || has_override {
-            let made = self.overrides.change(limit, key, new, change);
-            replaced = self.change_in_time(limit, made).await?;
-        } else if let Some(change) = change {
-            let taken = self.overrides.take_on(limit, change);
-            let taken = self.change_in_time(limit, taken).await;
-            if let Err(error @ ChangeError::MadeBefore) = taken {
-                return Err(error);
+        if new.is_none() {
+            self.lift_penalty(limit, key, audit);
+            let has_override = self.overrides.find(limit, key).is_some();
+            if !has_override || !wanted.is_for(limit.placement) {
+                return Ok(None);
             }
         }
-        if new.is_none() && limit.penalty.is_some() {
-            let lifted = self.lift_penalty(limit, key, audit).await;
-            lifted.map_err(|why| {
-                ChangeError::Unsure(format!("{why}; the penalty may be lifted later"))
-            })?;
-        }
-        Ok(replaced)
+        let made = self.overrides.change(limit, key, new);
+        self.change_in_time(limit.placement, made).await
     }
 }
 
-fn problem(limit: &Limit, error: &ChangeError) -> Problem {
+fn problem(limit: &str, error: &ChangeError) -> Problem {
     let code = match error {
-        ChangeError::TooMany(_) | ChangeError::MadeBefore => StatusCode::CONFLICT,
+        ChangeError::TooMany(_) => StatusCode::CONFLICT,
         ChangeError::Unavailable(_) | ChangeError::Unsure(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
-    Problem::new(code, format!("limit `{}`: {error}", limit.name))
+    Problem::new(code, format!("limit `{limit}`: {error}"))
 }
 
 /// [`Changed::format`] and [`List::format`] of this version.

@@ -9,15 +9,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tollgate_config::settings::Word as _;
-use tollgate_limit::{Limit, Timestamp};
-use tollgate_limiter::{Effect, Imposed};
+use tollgate_limit::{Limit, Mode, Role, Timestamp};
+use tollgate_limiter::{Block, Effect, Imposed};
 use tollgate_policy::keys;
 
 use super::Options;
 use super::audit::{Audit, Entry, Line, Prepared};
 use super::live::{Key, Live, Now, moment};
 use super::overrides::{Overridden, emit, told};
-use super::waits::TOO_SLOW;
 use crate::overrides::{Event, InForce, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.
@@ -112,64 +111,31 @@ impl Live {
         }
     }
 
-    /// The override in force for the bucket of `limit` for `key`, or its penalty; and why it is not
-    /// known whether it has one.
-    pub(super) async fn overridden(
-        &self,
-        limit: &Limit,
-        key: &[u8],
-    ) -> (Option<Overridden>, Option<String>) {
+    /// The override in force for the bucket of `limit` for `key`, or its penalty where that decides.
+    pub(super) fn overridden(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
         let found = self.overrides.find(limit, key);
-        let decides = found.as_ref().is_some_and(|found| {
-            let effect = found.setting.effect();
-            matches!(effect, Ok(Effect::Unlimited | Effect::Block))
+        let effect = found.as_ref().and_then(|found| found.setting.effect().ok());
+        let penalty = self.penalty(limit, key).filter(|penalty| match effect {
+            Some(Effect::Unlimited) => false,
+            Some(Effect::Block) => found.as_ref().is_none_or(|one| one.until < penalty.until),
+            _ => true,
         });
-        let own = found.as_ref().map(|one| told(one, &self.current.load()));
-        if decides {
-            return (own, None);
-        }
-        match self.penalty(limit, key).await {
-            Ok(Some(penalty)) => (Some(penalty), None),
-            Ok(None) => (own, None),
-            Err(why) => (own, Some(why)),
+        match penalty {
+            Some(block) => Some(penalized(limit, &block)),
+            None => found.map(|one| told(&one, &self.current.load())),
         }
     }
 
-    /// The penalty in force for the bucket of `limit` for `key`.
-    ///
-    /// # Errors
-    /// Why it is not known.
-    async fn penalty(&self, limit: &Limit, key: &[u8]) -> Result<Option<Overridden>, String> {
-        let Some(numbers) = limit.penalty else {
-            return Ok(None);
-        };
-        let limiter = self.current.load().limiter.clone();
-        let told = self.in_time(limiter.penalty(limit, key)).await;
-        let told = told.ok_or(TOO_SLOW)?.map_err(|error| error.to_string())?;
-        let Some(until) = told else {
-            return Ok(None);
-        };
-        let since = Timestamp::from_micros(until.as_micros().saturating_sub(numbers.block.0));
-        Ok(Some(Overridden {
-            setting: blocked(),
-            since: moment(since),
-            until: moment(until),
-            operator: OPERATOR.to_owned(),
-            reason: numbers.after(),
-            why_not: None,
-        }))
+    /// The penalty that refuses requests of `key` under `limit`.
+    fn penalty(&self, limit: &Limit, key: &[u8]) -> Option<Block> {
+        let is_enforced = limit.mode == Mode::Enforce && limit.role == Role::Live;
+        let limiter = &self.current.load().limiter;
+        limiter.penalty(limit, key).filter(|_| is_enforced)
     }
 
-    /// Lifts the penalty of a key, on all gateways of its store; the words say why it is not
-    /// confirmed.
-    pub(super) async fn lift_penalty(
-        &self,
-        limit: &Limit,
-        key: &[u8],
-        audit: &Audit,
-    ) -> Result<(), String> {
-        let limiter = self.current.load().limiter.clone();
-        limiter.lift_penalty(limit, key);
+    /// Lifts the penalty of a key on this gateway.
+    pub(super) fn lift_penalty(&self, limit: &Limit, key: &[u8], audit: &Audit) {
+        self.current.load().limiter.lift_penalty(limit, key);
         // The event of the beginning comes before that of the end.
         self.tell_penalties(audit);
         let name = self.names.text(key);
@@ -181,16 +147,22 @@ impl Live {
             }
             !is_it
         });
-        let limiter = &limiter;
-        let look = || async move {
-            match limiter.penalty(limit, key).await {
-                Ok(None) => Ok(()),
-                Ok(Some(_)) => Err("its store has not confirmed it".to_owned()),
-                Err(error) => Err(error.to_string()),
-            }
-        };
-        let notice = self.overrides.was_reset(limit);
-        self.confirmed(limit, CONFIRMED_WITHIN, notice, look).await
+    }
+}
+
+/// A penalty as documents have it.
+fn penalized(limit: &Limit, block: &Block) -> Overridden {
+    let numbers = limit.penalty;
+    let span = numbers.map_or(0, |numbers| numbers.block.0);
+    let since = block.until.as_micros().saturating_sub(span);
+    Overridden {
+        setting: blocked(),
+        since: moment(Timestamp::from_micros(since)),
+        until: moment(block.until),
+        operator: OPERATOR.to_owned(),
+        // A later file may have no penalty any more.
+        reason: numbers.map_or_else(|| "too many refusals".to_owned(), |numbers| numbers.after()),
+        why_not: None,
     }
 }
 
@@ -256,6 +228,3 @@ const ONE_BY_ONE: usize = 8;
 
 /// The most penalties whose ends are reported.
 const TOLD_MAX: usize = 1_024;
-
-/// For how long the store is asked whether a penalty is lifted.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);

@@ -6,13 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::api::Problem;
 use super::audit::{Entry, Outcome};
 use super::callers::Hint;
-use super::changes::{By, chosen, unrecorded};
+use super::changes::{By, chosen, left_to_others, unrecorded};
 use super::events::Kind;
 use super::live::{Key, Level, Live, Now, in_force};
-use super::once::made_before;
 use super::overrides::Wanted;
 use super::waits::CHANGE_WITHIN;
-use crate::overrides::ChangeError;
 use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Placement};
 use tollgate_policy::Rule;
@@ -28,8 +26,8 @@ pub(super) struct Asked {
     /// Only tells what would be changed.
     #[serde(default)]
     pub(super) dry_run: bool,
-    /// The name of the change, if several gateways are asked for it.
-    pub(super) change: Option<String>,
+    /// Whether the change is made in the shared store, too; given if several gateways are asked.
+    pub(super) in_store: Option<bool>,
 }
 
 /// What was changed, or would be.
@@ -92,12 +90,13 @@ impl Live {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
         let (sought, mut notes) = self.sought(policy, identity, values, Hint::Given)?;
-        let limits = chosen(
+        let mut limits = chosen(
             &policy.rules,
             wanted.limit,
             |rule| sought.decides(rule),
             fills,
         )?;
+        notes.extend(left_to_others(&mut limits, wanted));
         let mut audit = by.prepared()?;
         let mut buckets = Vec::new();
         for rule in limits {
@@ -107,19 +106,7 @@ impl Live {
                 (before.clone(), None)
             } else {
                 let was = self.can_fill(limit, &before)?;
-                match self.taken_on(limit, wanted.change).await {
-                    Ok(()) => self.fill(limit, &sought.key, was).await,
-                    Err(ChangeError::MadeBefore) => {
-                        notes.push(made_before(limit));
-                        continue;
-                    }
-                    // The others may find it taken on, and say that it is recorded.
-                    Err(error @ ChangeError::Unsure(_)) => (
-                        Now::unknown("whether another gateway fills the bucket is not known"),
-                        Some(not_taken_on(limit, &error)),
-                    ),
-                    Err(error) => return Err(not_taken_on(limit, &error)),
-                }
+                self.fill(limit, &sought.key, was).await
             };
             let bucket = ResetBucket {
                 limit: limit.name.to_string(),
@@ -184,14 +171,6 @@ impl Live {
         }
     }
 
-    /// Takes on the reset of a bucket that several gateways are asked for, so that no other one of
-    /// its store makes it. If this fails, no gateway may fill the bucket, because each of them would.
-    async fn taken_on(&self, limit: &Limit, change: Option<&str>) -> Result<(), ChangeError> {
-        let Some(change) = change else { return Ok(()) };
-        let taken = self.overrides.take_on(limit, change);
-        self.change_in_time(limit, taken).await
-    }
-
     /// Fills one bucket; returns how it stands then, and the problem to report if that is not confirmed: the bucket may be
     /// filled later, so the audit records it.
     async fn fill(&self, limit: &Limit, key: &[u8], was: &Level) -> (Now, Option<Problem>) {
@@ -231,13 +210,6 @@ impl Live {
 /// reset: requests may take some at once.
 fn is_filled(was: &Level, now: &Level) -> bool {
     now.remaining > was.remaining || now.remaining >= now.capacity
-}
-
-fn not_taken_on(limit: &Limit, error: &ChangeError) -> Problem {
-    let why = format!(
-        "{error}; the gateways cannot agree in the store which of them fills the bucket, so this one has not filled it; ask one gateway alone"
-    );
-    unavailable(limit, &why)
 }
 
 fn unavailable(limit: &Limit, why: &str) -> Problem {

@@ -16,9 +16,8 @@ use socket2::Socket;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::changes::{By, unrecorded};
 use super::listener::Listener;
-use super::operators::{Peer, authorise};
+use super::operators::Peer;
 use super::{Options, Webhook, api, events, guard, page, penalties, routes};
 use tollgate_telemetry::metrics::Format;
 
@@ -145,13 +144,7 @@ async fn respond_whole(
         "/readyz" => readyz(options, asks("verbose")),
         "/metrics" => metrics(&request, options),
         "/api/v1/status" => api::document(&(options.status)()),
-        // A value would leave open whether `force=false` forces.
-        "/-/reload" if query.split('&').any(|part| part.starts_with("force=")) => text(
-            StatusCode::BAD_REQUEST,
-            "`force` takes no value: ?force\n".to_owned(),
-        ),
-        "/-/reload" if asks("force") => forced_reload(options, &request, peer).await?,
-        "/-/reload" => reload(options, false).await,
+        "/-/reload" => reload(options).await,
         "/" if page::is_wanted(request.headers()) => page::response(),
         "/" => index(StatusCode::OK),
         path => api::get(path, query, (request.headers(), peer), options).await?,
@@ -185,9 +178,9 @@ fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Byte
 }
 
 /// A reload reads files and may take a while, so it does not run on the thread that serves probes.
-async fn reload(options: &Arc<Options>, force: bool) -> Response<Full<Bytes>> {
+async fn reload(options: &Arc<Options>) -> Response<Full<Bytes>> {
     let reload = Arc::clone(&options.reload);
-    match tokio::task::spawn_blocking(move || reload(force)).await {
+    match tokio::task::spawn_blocking(move || reload()).await {
         Ok(Ok(words)) => text(StatusCode::OK, words + "\n"),
         Ok(Err(words)) => text(StatusCode::UNPROCESSABLE_ENTITY, words + "\n"),
         Err(_) => text(
@@ -195,33 +188,6 @@ async fn reload(options: &Arc<Options>, force: bool) -> Response<Full<Bytes>> {
             "the reload broke off\n".to_owned(),
         ),
     }
-}
-
-/// A reload whatever its effect on recent requests is a change by an operator, where there are some.
-async fn forced_reload(
-    options: &Arc<Options>,
-    request: &Request<Incoming>,
-    peer: &Peer,
-) -> Result<Response<Full<Bytes>>, api::Problem> {
-    let operators = (options.operators)();
-    if operators.is_empty() {
-        return Ok(reload(options, true).await);
-    }
-    let operator = authorise(&operators, request.headers(), peer)?;
-    let by = By {
-        operator,
-        peer,
-        audit: &options.audit,
-    };
-    // What cannot be recorded is not done.
-    let mut audit = by.prepared()?;
-    let done = reload(options, true).await;
-    // The status of the response.
-    let status = serde_json::json!({ "status": done.status().as_u16() });
-    let line = by.line(options.live.now(), "forced_reload", status);
-    let recorded = audit.record(&line);
-    recorded.map_err(|error| unrecorded("configuration", &error))?;
-    Ok(done)
 }
 
 /// The list of resources.
@@ -270,7 +236,7 @@ GET  /api/v1/openapi.json   the description of all this for programs
 PUT  /api/v1/log-level   change it, for a while
 POST /api/v1/keys/IDENTITY/VALUE/reset   fill a caller's buckets
 PUT  /api/v1/keys/IDENTITY/VALUE/override   other numbers, no limit or a block for a while (DELETE lifts them)
-POST /-/reload        load the configuration again (?force whatever its effect on recent requests)
+POST /-/reload        load the configuration again
 ";
 
 /// There are few probes and scrapers, so a larger number is a mistake; the oldest connection is

@@ -256,7 +256,7 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
         audit: Audit::new(None, Clock::system()),
         log_levels: LogLevels::new(LogLevel::Info, Clock::system(), |_| Ok(())),
         webhook: None,
-        reload: Arc::new(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
+        reload: Arc::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
             0 => Ok("reloaded".to_owned()),
             _ => Err("unknown key".to_owned()),
         }),
@@ -285,7 +285,7 @@ pub(super) fn live_of(file: &str) -> Live {
     let metrics = Metrics::new(0);
     let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
     let current = Arc::new(ArcSwap::from_pointee(snapshot));
-    let overrides = Overrides::start(Arc::clone(&current), clock.clone(), None, b"");
+    let overrides = Overrides::start(Arc::clone(&current), clock.clone(), None, None, b"");
     Live {
         events: Events::new(clock.clone()),
         current,

@@ -56,7 +56,7 @@ impl Live {
         until(self.waits.reads, asked).await
     }
 
-    /// The outcome of a change of `limit`. A change of a limit in the process waits for no store, so
+    /// The outcome of a change of a limit with this placement. A change of a limit in the process waits for no store, so
     /// it has no time limit.
     ///
     /// # Errors
@@ -64,10 +64,10 @@ impl Live {
     /// made.
     pub(super) async fn change_in_time<T>(
         &self,
-        limit: &Limit,
+        placement: Placement,
         change: impl Future<Output = Result<T, ChangeError>>,
     ) -> Result<T, ChangeError> {
-        let (Some(until), Placement::Shared) = (self.waits.changes, limit.placement) else {
+        let (Some(until), Placement::Shared) = (self.waits.changes, placement) else {
             return change.await;
         };
         if until <= Instant::now() {
@@ -79,7 +79,7 @@ impl Live {
         })
     }
 
-    /// Looks at a bucket of `limit` that was filled, or whose penalty was lifted, until `look` sees that
+    /// Looks at a bucket of `limit` that was filled until `look` sees that
     /// this is done; returns the last look. `notice` tells the other gateways, in a task of its own, so
     /// that it takes no time from the response.
     ///
@@ -109,8 +109,8 @@ impl Live {
         };
         // Gateways without the notice ask the store again within a second, and their bounds of
         // exhausted buckets end by themselves.
-        let (live, limit) = (self.clone(), limit.clone());
-        tokio::spawn(async move { live.change_in_time(&limit, notice).await });
+        let (live, placement) = (self.clone(), limit.placement);
+        tokio::spawn(async move { live.change_in_time(placement, notice).await });
         timeout_at(end, looks).await.map_err(|_| why)
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         });
         let made = |limit: Limit| {
             let over = &over;
-            async move { over.change_in_time(&limit, async { Ok(()) }).await }
+            async move { over.change_in_time(limit.placement, async { Ok(()) }).await }
         };
         let local = per_minute("a", 1, 1);
         let shared = Limit {

@@ -30,13 +30,19 @@ impl Core {
             let samples = move |samples: &mut Samples| webhook.samples(samples);
             self.gateway.metrics.source("webhook", samples);
         }
-        let events = self.events.clone();
-        self.overrides
-            .on_change(move |event| admin::overrides::emit(&events, event));
+        let audit = admin::Audit::new(in_force.admin.audit.clone(), self.gateway.clock.clone());
+        let (events, ends) = (self.events.clone(), audit.clone());
+        self.overrides.on_change(move |event| {
+            admin::overrides::emit(&events, event);
+            // A lift has the line of its operator.
+            if !event.set && !event.lifted {
+                admin::overrides::record_end(&ends, &event.one);
+            }
+        });
         let options = admin::Options {
             hosts: in_force.admin.hosts.clone(),
             operators: Arc::new(move || operators.in_force().admin.operators.clone()),
-            audit: admin::Audit::new(in_force.admin.audit.clone(), self.gateway.clock.clone()),
+            audit,
             log_levels: admin::LogLevels::new(
                 in_force.log.level,
                 self.gateway.clock.clone(),
@@ -57,7 +63,7 @@ impl Core {
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),
             status: Arc::new(move || status.status()),
-            reload: Arc::new(move |force| reload.reload(force)),
+            reload: Arc::new(move || reload.reload()),
         };
         Admin::serve(socket, options).map(Some).map_err(failed)
     }

@@ -1,6 +1,7 @@
 //! The secret with which callers' keys are named in logs and pages: derived from the store's
 //! `key_secret`, so that every gateway of a fleet uses the same names; otherwise kept in a file
-//! beside the state file, so that a restart keeps the names; otherwise random.
+//! beside the state file, so that a restart keeps the names; otherwise
+//! those of the process before an upgrade, otherwise random.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,11 +14,15 @@ use super::state_file::{beside, private};
 use tollgate_config::Config;
 use tollgate_telemetry::access::KeyNames;
 
-/// The names of a gateway that runs `config`. Creates the file of the secret if there is none.
+/// The names of a gateway that runs `config`; `handed_over`: those of the process before it. Creates the
+/// file of the secret if there is none.
 ///
 /// # Errors
 /// If the file cannot be read or created, or the system has no random bytes.
-pub(super) fn of_gateway(config: &Config) -> Result<KeyNames, StartError> {
+pub(super) fn of_gateway(
+    config: &Config,
+    handed_over: Option<KeyNames>,
+) -> Result<KeyNames, StartError> {
     if let Some(names) = of_store(config) {
         return Ok(names);
     }
@@ -27,10 +32,13 @@ pub(super) fn of_gateway(config: &Config) -> Result<KeyNames, StartError> {
             let words = "`server.state_file`: the secret of callers' names cannot be kept in";
             StartError::Setting(format!("{words} {file}: {error}"))
         })?,
-        None => random().map_err(|source| StartError::System {
-            what: "the secret of callers' names",
-            source,
-        })?,
+        None => match handed_over {
+            Some(names) => return Ok(names),
+            None => random().map_err(|source| StartError::System {
+                what: "the secret of callers' names",
+                source,
+            })?,
+        },
     };
     Ok(KeyNames::new(secret))
 }

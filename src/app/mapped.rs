@@ -11,7 +11,6 @@ use tollgate_config::settings::{
 use tollgate_gateway::decide;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
-use tollgate_gateway::recent::Recent;
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::{Address, Bound, Listen};
 use tollgate_net::server;
@@ -91,17 +90,9 @@ pub(super) fn by_protocol(bound: Vec<Bound>, config: &Config) -> (Vec<Bound>, Ve
 }
 
 /// The snapshot of `config`, with the buckets of `limiter`.
-pub(super) fn snapshot(
-    config: &Config,
-    limiter: Limiter<Backend>,
-    metrics: &Metrics,
-    recent: &Recent,
-) -> Snapshot {
-    let bytes = config.server.reload.map_or(0, |guard| guard.bytes);
+pub(super) fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
     let policy = Arc::clone(&config.policy);
-    Snapshot::new(policy, limiter, metrics, conduct(&config.server))
-        .recorded_as(recent.numbers(&config.policy, bytes))
-        .deciding(deciding(config))
+    Snapshot::new(policy, limiter, metrics, conduct(&config.server)).deciding(deciding(config))
 }
 
 /// The settings of decisions; the defaults where there is no listener for them.

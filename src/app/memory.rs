@@ -45,18 +45,12 @@ pub(crate) fn of_refusals(config: &Config) -> Option<u64> {
         .map(|_| refusals::MEMORY as u64)
 }
 
-/// The bytes that recent requests take, by which a reload is judged.
-pub(crate) fn of_recent(config: &Config) -> u64 {
-    config.server.reload.map_or(0, |guard| guard.bytes as u64)
-}
-
 /// The warning if full tables and all connections leave less than a quarter of the process's memory
 /// limit.
 pub(crate) fn note(config: &Config) -> Option<String> {
     let full = of_tables(&config.policy.limits)
         + of_connections(config.server.bounds.connections)
-        + of_refusals(config).unwrap_or_default()
-        + 4 * of_recent(config);
+        + of_refusals(config).unwrap_or_default();
     note_of(full, allowed()?)
 }
 
@@ -64,7 +58,7 @@ fn note_of(full: u64, allowed: u64) -> Option<String> {
     (full > allowed / 4 * 3).then(|| {
         format!(
             "full tables and all connections take {} MiB and this process may have {} MiB: a flood of new callers could end \
-             it. Lower `memory` of limits, `server.bounds.connections` or `server.reload.remember`, or allow the process more",
+             it. Lower `memory` of limits or `server.bounds.connections`, or allow the process more",
             full >> 20,
             allowed >> 20
         )

@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::changes;
-use super::guard;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped};
@@ -113,15 +112,15 @@ impl Reloads {
 
 impl Core {
     /// Loads the configuration again once its file is stable, and puts it in force; returns a
-    /// summary. `force`: whatever its effect on recent requests.
-    pub(super) fn reload(&self, force: bool) -> Result<String, String> {
+    /// summary.
+    pub(super) fn reload(&self) -> Result<String, String> {
         let mut reloads = self.reloads.lock();
         reloads.watch.settle(pause);
-        self.reload_settled(&mut reloads, force)
+        self.reload_settled(&mut reloads)
     }
 
-    fn reload_settled(&self, reloads: &mut Reloads, force: bool) -> Result<String, String> {
-        let result = self.replace(reloads, force);
+    fn reload_settled(&self, reloads: &mut Reloads) -> Result<String, String> {
+        let result = self.replace(reloads);
         let generation = {
             let mut state = self.state.lock();
             state.refused.whole = result.as_ref().err().cloned();
@@ -188,7 +187,7 @@ impl Core {
             return;
         }
         // The reload logs its own result.
-        let _ = self.reload_settled(&mut reloads, false);
+        let _ = self.reload_settled(&mut reloads);
     }
 
     /// The configuration in force.
@@ -196,7 +195,7 @@ impl Core {
         Arc::clone(&self.state.lock().in_force)
     }
 
-    fn replace(&self, reloads: &mut Reloads, force: bool) -> Result<String, String> {
+    fn replace(&self, reloads: &mut Reloads) -> Result<String, String> {
         let mut options = self.options.clone();
         let (in_force, store) = {
             let state = self.state.lock();
@@ -218,9 +217,6 @@ impl Core {
             .set(in_force.files_read.iter().chain(named).cloned());
         let config = config.map_err(|error| error.render(false))?;
         // All steps that can fail come first; none can fail after the first swap.
-        if !force {
-            guard::check(&self.gateway.recent, self.names, &in_force, &config)?;
-        }
         let backend = if config.store == in_force.store {
             Arc::clone(&store)
         } else {
@@ -281,7 +277,6 @@ impl Core {
             &config,
             limiter,
             &self.gateway.metrics,
-            &self.gateway.recent,
         )));
         self.overrides.look_again();
         self.server

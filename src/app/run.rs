@@ -200,7 +200,7 @@ fn reload(gateway: &Arc<RunningGateway>) -> JoinHandle<()> {
     // The reload reads files, so it runs on another thread while signals are still handled. It logs
     // its own result.
     tokio::task::spawn_blocking(move || {
-        let _ = core.reload(false);
+        let _ = core.reload();
     })
 }
 

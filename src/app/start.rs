@@ -21,7 +21,6 @@ use tollgate_config::Config;
 use tollgate_gateway::decide::{Decider, Permits};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{self, Gateway};
-use tollgate_gateway::recent::Recent;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_net::listener::{Address, Bound};
 use tollgate_net::server::{self, Sockets};
@@ -46,11 +45,6 @@ pub(super) fn start_with(
 ) -> Result<RunningGateway, StartError> {
     let clock = options.clock.clone();
     let metrics = Metrics::new(clock.now().as_micros());
-    let names = key_names::of_gateway(&config)?;
-    let access = mapped::access_log(&config.log, names)
-        .map(AccessLog::open)
-        .transpose()
-        .map_err(StartError::system("the access log cannot be opened"))?;
     let tls = mapped::tls(&config.server)
         .map(|settings| ServerTls::load(&settings))
         .transpose()?
@@ -64,6 +58,11 @@ pub(super) fn start_with(
         activated,
         mut predecessor,
     } = Listeners::open(&config, tls.as_ref(), count, origin)?;
+    let names = key_names::of_gateway(&config, predecessor.as_ref().map(|one| one.names()))?;
+    let access = mapped::access_log(&config.log, names)
+        .map(AccessLog::open)
+        .transpose()
+        .map_err(StartError::system("the access log cannot be opened"))?;
     let addresses = [addresses_of(&public), addresses_of(&deciding)];
     let backend = shared_store::open(config.store.as_ref(), &config.policy.limits, &clock);
     let backend = Arc::new(backend.map_err(StartError::Store)?);
@@ -79,8 +78,7 @@ pub(super) fn start_with(
         .transpose()
         .map_err(StartError::system("[traces]: spans cannot be exported"))?
         .unzip();
-    let recent = Recent::default();
-    let snapshot = mapped::snapshot(&config, limiter, &metrics, &recent);
+    let snapshot = mapped::snapshot(&config, limiter, &metrics);
     let gateway = gateway::Shared {
         current: Arc::new(ArcSwap::from_pointee(snapshot)),
         clock,
@@ -92,7 +90,6 @@ pub(super) fn start_with(
         held_bodies: Arc::default(),
         untrusted_proxy: Arc::default(),
         fleet: UpstreamHealth::default(),
-        recent,
         #[cfg(feature = "otlp")]
         spans,
     };
@@ -100,6 +97,7 @@ pub(super) fn start_with(
         Arc::clone(&gateway.current),
         gateway.clock.clone(),
         config.server.state_file.as_deref(),
+        predecessor.as_ref().and_then(|one| one.overrides(names)),
         &names.name(b"overrides"),
     );
     let readiness = Readiness::new();

@@ -208,7 +208,7 @@ fn reload_that_ends_after_the_gateway_puts_nothing_in_force() {
     // As a reload holds it that hangs.
     let core = Arc::clone(&gateway.core);
     gateway.shutdown();
-    core.reload(false).expect_err("it has ended");
+    core.reload().expect_err("it has ended");
     assert_eq!(core.state.lock().generation, 1);
 }
 

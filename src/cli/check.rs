@@ -85,8 +85,7 @@ fn rooms(config: &Config) -> String {
             text += &format!("  {name}: room for {room} callers at once in {memory} KiB\n");
         }
     }
-    let recent = app::memory::of_recent(config) >> 20;
-    if text.is_empty() && recent == 0 {
+    if text.is_empty() {
         return text;
     }
     let total = app::memory::of_tables(&policy.limits) >> 20;
@@ -99,12 +98,6 @@ fn rooms(config: &Config) -> String {
         let refusals = bytes >> 20;
         text += &format!(
             "  the last refusals and the busiest keys, which `tollgate why` and the admin API show: {refusals} MiB\n"
-        );
-    }
-    if recent > 0 {
-        text += &format!(
-            "  recent requests, by which a reload is judged: {recent} MiB; while it is judged, {} MiB more at most\n",
-            3 * recent
         );
     }
     format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use tollgate_config::Config;
 use tollgate_policy::Rule;
-use tollgate_replay::{Traffic, report};
+use tollgate_replay::{Condition, Traffic, report};
 
 use super::args::{Diff, Format, LogOptions};
 use super::replay::options;
@@ -12,10 +12,11 @@ use super::stop::{Ended, Stop};
 use super::{BAD, load, print_out};
 
 pub(super) fn diff(args: &Diff) -> Ended {
-    if args.logs.is_empty() && args.reading != LogOptions::default() {
-        let what = "options for reading a log need --log".to_owned();
+    if args.logs.is_empty() && (args.reading != LogOptions::default() || !args.fail_if.is_empty()) {
+        let what = "options for reading a log, and --fail-if, need --log".to_owned();
         return Err(Stop::Misuse(what));
     }
+    let conditions = Condition::parse_all(&args.fail_if).map_err(Stop::Misuse)?;
     let options = options(&args.reading).map_err(Stop::Misuse)?;
     // The mistakes of both are told.
     let read =
@@ -81,8 +82,23 @@ pub(super) fn diff(args: &Diff) -> Ended {
             print_out(&format!("{document:#}"))
         }
     };
-    let is_same = changes.is_empty() && !judged_otherwise;
-    Ok(if is_same { printed } else { BAD })
+    if conditions.is_empty() {
+        let is_same = changes.is_empty() && !judged_otherwise;
+        return Ok(if is_same { printed } else { BAD });
+    }
+    // A pipeline that deploys a changed file asks for its effect alone.
+    let failed: Vec<String> = on_log
+        .iter()
+        .flat_map(|(survey, outcome)| {
+            conditions
+                .iter()
+                .filter_map(|one| one.fails(survey, outcome))
+        })
+        .collect();
+    for why in &failed {
+        tell!("tollgate diff: {why}");
+    }
+    Ok(if failed.is_empty() { printed } else { BAD })
 }
 
 /// The limits whose callers begin with new buckets, because they have another algorithm or period.

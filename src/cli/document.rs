@@ -37,9 +37,6 @@ pub(super) struct Checked<'c> {
     /// admin listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusals_bytes: Option<u64>,
-    /// The bytes of the recent requests by which a reload is judged; absent: none are kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    recent_requests_bytes: Option<u64>,
     limits: Vec<LimitWords<'c>>,
     routes: Vec<RouteLimits<'c>>,
     tests: Vec<Tested<'c>>,
@@ -103,7 +100,6 @@ pub(super) fn checked(
             config.server.bounds.connections,
         )),
         refusals_bytes: app::memory::of_refusals(config),
-        recent_requests_bytes: Some(app::memory::of_recent(config)).filter(|bytes| *bytes > 0),
         limits: policy
             .rules
             .iter()

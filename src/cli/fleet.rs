@@ -202,7 +202,7 @@ pub(super) fn ask_each<T: Serialize>(
     verb: &str,
     member: &str,
     asked: &GatewaysAndFormat,
-    ask: impl Fn(&Gateway) -> Result<T, String>,
+    mut ask: impl FnMut(&Gateway) -> Result<T, String>,
     words: impl Fn(&mut String, &str, &T) -> fmt::Result,
 ) -> Ended {
     let gateways = asked_by(&asked.gateways)?;

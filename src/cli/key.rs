@@ -1,15 +1,17 @@
 //! `tollgate key`: the levels of a caller's buckets on running gateways, and changes by an operator.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::args::{Caller, Change, ChangedKey, KeyChange, KeyShow, KeyVerb};
 use super::fleet::{self, Gateway};
 use super::stop::{Ended, Stop};
 use super::token::Token;
 use super::{overrides, why};
+use crate::admin::figures::StoreNow;
 use crate::admin::keys::CallerBuckets;
 use crate::admin::resets::Reset;
 
@@ -102,15 +104,41 @@ impl ChangeRequest<'_> {
         if let Some(limit) = &self.key.limit {
             self.body["limit"] = limit.as_str().into();
         }
-        if change.asked.gateways.listeners.admin.len() > 1 {
-            // Gateways that share a store make the change there once.
-            self.body["change"] = format!("{:016x}", fastrand::u64(..)).into();
-        }
         let path = format!("{}/{}", path(&self.key.caller), self.action);
-        let body = self.body.to_string();
-        let ask = |gateway: &Gateway| gateway.change(self.method, &path, token.as_ref(), &body);
+        let mut stores = (change.asked.gateways.listeners.admin.len() > 1).then(Stores::default);
+        let ask = |gateway: &Gateway| {
+            if let Some(stores) = &mut stores {
+                self.body["in_store"] = stores.is_first(gateway)?.into();
+            }
+            let body = self.body.to_string();
+            gateway.change(self.method, &path, token.as_ref(), &body)
+        };
         fleet::ask_each(self.verb, self.member, &change.asked, ask, words)
     }
+}
+
+/// The stores of the gateways that were asked. One gateway of each store makes the change there, and
+/// every gateway makes it in its process.
+#[derive(Default)]
+struct Stores(HashSet<String>);
+
+impl Stores {
+    /// Whether `gateway` is to make the change in its store: no other gateway of it was asked.
+    ///
+    /// # Errors
+    /// Why it is not known which store it has. It is then asked for nothing.
+    fn is_first(&mut self, gateway: &Gateway) -> Result<bool, String> {
+        let status: StoreOf = gateway.get("/api/v1/status")?;
+        // One that does not know its store's name refuses changes there, as its store is silent.
+        let name = status.store.and_then(|store| store.name);
+        Ok(name.is_none_or(|name| self.0.insert(name)))
+    }
+}
+
+/// What a status says of the store.
+#[derive(Deserialize)]
+struct StoreOf {
+    store: Option<StoreNow>,
 }
 
 fn reset_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result {

@@ -19,8 +19,7 @@ use super::{BAD, load, print_out, replace_file};
 
 pub(super) fn replay(args: &Replay) -> Ended {
     let options = options(&args.log.reading).map_err(Stop::Misuse)?;
-    let conditions = args.fail_if.iter().map(|text| Condition::parse(text));
-    let conditions: Vec<Condition> = conditions.collect::<Result<_, _>>().map_err(Stop::Misuse)?;
+    let conditions = Condition::parse_all(&args.fail_if).map_err(Stop::Misuse)?;
     let config = load::load_file(&args.config)?;
     let against = args.against.as_deref().map(load::load_file).transpose()?;
     let mut policies = vec![&*config.policy];

@@ -81,7 +81,11 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
                 "penalty" => "a penalty",
                 _ => "an operator's block",
             };
-            writeln!(to, "           then: refused by {by} until {}", block.until)?;
+            write!(to, "           then: refused by {by} until {}", block.until)?;
+            match block.admits_at == block.until {
+                true => writeln!(to)?,
+                false => writeln!(to, "; the bucket can pay from {}", block.admits_at)?,
+            }
         }
         (None, None) => writeln!(to, "           then: not asked")?,
         (Some(then), None) => {
@@ -117,9 +121,6 @@ pub(super) fn holds(
     overridden: Option<&Overridden>,
 ) -> std::fmt::Result {
     writeln!(to, "           now: {}", words_now(now, overridden))?;
-    if let Some(why) = &now.penalty_unknown {
-        writeln!(to, "           penalty: not known: {why}")?;
-    }
     match overridden {
         Some(one) if decides(one).is_none() => {
             let why = one.why_not.as_ref();
@@ -161,6 +162,7 @@ pub(super) fn level(now: &Now) -> String {
     let left = level.left();
     match (level.admits, &level.admits_at) {
         (true, _) => format!("{left} left: admitted"),
+        (false, _) if now.only_counts => format!("{left} left: would refuse, and only counts"),
         (false, Some(at)) => {
             let wait = level.admits_in_ms.unwrap_or_default();
             format!("{left} left: refused until {at}, for {}", span(wait))
@@ -183,6 +185,7 @@ fn span(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),
         1_000..120_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
-        _ => format!("{} min", millis / 60_000),
+        120_000..172_800_000 => format!("{} min", millis / 60_000),
+        _ => format!("{} days", millis / 86_400_000),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::document::hexadecimal;
 use super::{Document, Entry, InForce, Kept, Overrides, Setting, theirs, too_many};
-use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 
 /// An override to be set.
 #[derive(Clone, Debug)]
@@ -13,10 +13,28 @@ pub(crate) struct NewOverride {
     /// The key in words, without what may be a secret, and its name in logs.
     pub(crate) key: (String, String),
     pub(crate) setting: Setting,
-    /// Its end by this gateway's clock, or by the store's.
-    pub(crate) until: Timestamp,
+    pub(crate) end: End,
     pub(crate) operator: String,
     pub(crate) reason: String,
+}
+
+/// The end that an operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// After so long.
+    After(Micros),
+    /// At this moment, by the clock of the place that keeps the override.
+    At(Timestamp),
+}
+
+impl End {
+    /// The moment by the clock of that place, which is `ahead` of ours; `now`: by ours.
+    fn there(self, now: Timestamp, ahead: i64) -> Timestamp {
+        match self {
+            Self::After(span) => theirs(now.after(span), ahead),
+            Self::At(moment) => moment,
+        }
+    }
 }
 
 /// Why a change was not made.
@@ -31,10 +49,19 @@ pub(crate) enum ChangeError {
     /// The store did not say whether it wrote the document.
     #[error("{0}")]
     Unsure(String),
-    /// Another gateway of the store has made this change.
-    #[error("another gateway of the same store has made and recorded this change")]
-    MadeBefore,
 }
+
+/// The bucket that an override is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket<'b> {
+    pub(crate) limit: &'b str,
+    pub(crate) placement: Placement,
+    /// Its name ([`tollgate_limiter::Limiter::bucket_hash`]).
+    pub(crate) hash: u128,
+}
+
+/// How long overrides stay in force that have no limit any more.
+const DAY: Micros = Micros::from_secs(86_400);
 
 /// How often a change is made again after another gateway's.
 const ATTEMPTS: u32 = 16;
@@ -45,13 +72,12 @@ const KEPT: Duration = Duration::from_secs(86_400);
 impl Overrides {
     /// Sets an override, or lifts one (`new`: `None`); returns the one that this change replaced in
     /// the document, whatever other gateways change at the same time.
-    /// When it returns, this gateway obeys. `change`: its name, if several gateways are asked.
+    /// When it returns, this gateway obeys.
     pub(crate) async fn change(
         &self,
         limit: &Limit,
         key: &[u8],
         new: Option<&NewOverride>,
-        change: Option<&str>,
     ) -> Result<Option<InForce>, ChangeError> {
         let bucket = self.0.current.load().limiter.bucket_hash(limit, key);
         let Some(bucket) = bucket else {
@@ -63,35 +89,36 @@ impl Overrides {
         if new.is_some() && is_full() && limiter.overridden(limit, key).is_none() {
             return Err(ChangeError::TooMany(too_many()));
         }
-        self.change_bucket(limit, bucket, new, change).await
+        let of = Bucket {
+            limit: &limit.name,
+            placement: limit.placement,
+            hash: bucket,
+        };
+        self.change_bucket(of, new).await
     }
 
     /// The same for a bucket of which the key may not be known.
     pub(crate) async fn change_bucket(
         &self,
-        limit: &Limit,
-        bucket: u128,
+        of: Bucket<'_>,
         new: Option<&NewOverride>,
-        change: Option<&str>,
     ) -> Result<Option<InForce>, ChangeError> {
+        let (limit, bucket) = (of.limit, of.hash);
         let edit = |document: &mut Document, ahead: i64| {
-            if let (Some(change), Placement::Shared) = (change, limit.placement) {
-                document.made(change, limit);
-            }
             let before = document.find(limit, bucket);
-            let before = before.map(|entry| entry.by_our_clock(limit.placement, ahead));
+            let before = before.map(|entry| entry.by_our_clock(of.placement, ahead));
             match new {
                 None => document.remove(limit, bucket),
                 Some(new) => {
                     let now = self.0.clock.now();
                     let entry = Entry {
-                        limit: limit.name.to_string(),
+                        limit: limit.to_owned(),
                         bucket: hexadecimal(bucket),
                         key: new.key.0.clone(),
                         name: new.key.1.clone(),
                         setting: new.setting.clone(),
                         set: theirs(now, ahead).as_micros(),
-                        until: theirs(new.until, ahead).as_micros(),
+                        until: new.end.there(now, ahead).as_micros(),
                         operator: new.operator.clone(),
                         reason: new.reason.clone(),
                     };
@@ -102,37 +129,53 @@ impl Overrides {
         };
         // Before a document is copied or read: a flood of changes is refused cheaply.
         let has_room = |document: &Document, now: Timestamp| match new {
-            _ if is_made(document, limit, change) => Err(ChangeError::MadeBefore),
             Some(_) => document
                 .has_room(limit, bucket, now)
                 .map_err(ChangeError::TooMany),
             None => Ok(()),
         };
-        match limit.placement {
+        match of.placement {
             Placement::Local => self.0.change_local(has_room, edit),
             Placement::Shared => self.0.change_shared(has_room, edit).await,
         }
     }
 
-    /// Takes on a change of this name that several gateways are asked for: the first one makes it.
+    /// Ends the overrides of limits that the policy does not have any more, a day from now, so that
+    /// none waits for a later limit of that name. Until then they can be lifted.
     ///
     /// # Errors
-    /// [`ChangeError::MadeBefore`] for the others.
-    pub(crate) async fn take_on(&self, limit: &Limit, change: &str) -> Result<(), ChangeError> {
-        let free = |document: &Document, _| match is_made(document, limit, Some(change)) {
-            true => Err(ChangeError::MadeBefore),
-            false => Ok(()),
-        };
-        let take = |document: &mut Document, _| document.made(change, limit);
-        match limit.placement {
-            Placement::Local => Ok(()),
-            Placement::Shared => self.0.change_shared(free, take).await,
+    /// Why this is not known to be done.
+    pub(super) async fn end_a_day_after(
+        &self,
+        removed: &[(Arc<str>, Placement)],
+    ) -> Result<(), ChangeError> {
+        let now = self.0.clock.now();
+        for placement in super::PLACES {
+            let is_removed = |entry: &Entry| {
+                let mut removed = removed.iter();
+                removed.any(|(name, of)| *of == placement && **name == *entry.limit)
+            };
+            let cut = |document: &mut Document, ahead: i64| {
+                let latest = theirs(now.after(DAY), ahead).as_micros();
+                let entries = document.overrides.iter_mut();
+                for entry in entries.filter(|entry| is_removed(entry)) {
+                    entry.until = entry.until.min(latest);
+                }
+            };
+            {
+                let known = self.0.known.lock();
+                let mut document = known.of(placement).clone();
+                cut(&mut document, known.ahead_of(placement));
+                if document == *known.of(placement) {
+                    continue;
+                }
+            }
+            match placement {
+                Placement::Local => self.0.change_local(|_, _| Ok(()), cut)?,
+                Placement::Shared => self.0.change_shared(|_, _| Ok(()), cut).await?,
+            }
         }
-    }
-
-    /// Whether another gateway of the store has made this change, as far as it is known here.
-    pub(crate) fn is_made(&self, limit: &Limit, change: &str) -> bool {
-        is_made(&self.0.known.lock().shared, limit, Some(change))
+        Ok(())
     }
 
     /// Tells all gateways that this bucket was filled, so that none refuses by what it knew.
@@ -151,12 +194,6 @@ impl Overrides {
             kept.change_shared(|_, _| Ok(()), raise).await
         }
     }
-}
-
-/// Whether the change of this name was made for `limit` by another gateway of its store.
-fn is_made(document: &Document, limit: &Limit, change: Option<&str>) -> bool {
-    limit.placement == Placement::Shared
-        && change.is_some_and(|change| document.has_made(change, limit))
 }
 
 impl Kept {
@@ -194,6 +231,8 @@ impl Kept {
         let Some(store) = snapshot.limiter.shared().remote() else {
             return Err(unavailable("none is configured".to_owned()));
         };
+        // Changes of this gateway are made one after the other: only those of others are in the way.
+        let _changing = self.changing.lock().await;
         let mut watched = store.document();
         for _ in 0..ATTEMPTS {
             let present = watched.borrow_and_update().clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::InForce;
-use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::{Effect, Override};
 
 /// All overrides of a store, or of the process.
@@ -18,9 +18,6 @@ pub(crate) struct Document {
     pub(crate) resets: u64,
     /// The overrides, in the order in which they were set.
     pub(crate) overrides: Vec<Entry>,
-    /// The last changes that an operator asked of several gateways: each is made once.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    changes: Vec<String>,
 }
 
 /// One override. Its key is a keyed hash: nothing tells what a caller sent.
@@ -120,8 +117,8 @@ impl Setting {
 
 impl Entry {
     /// Whether it is for this bucket.
-    fn is_of(&self, limit: &Limit, bucket: &str) -> bool {
-        self.bucket == bucket && *self.limit == *limit.name
+    fn is_of(&self, limit: &str, bucket: &str) -> bool {
+        self.bucket == bucket && self.limit == limit
     }
 
     /// Its bucket; `None`: another version's, which this one cannot read.
@@ -169,7 +166,6 @@ impl Default for Document {
             format: FORMAT,
             resets: 0,
             overrides: Vec::new(),
-            changes: Vec::new(),
         }
     }
 }
@@ -201,7 +197,7 @@ impl Document {
     }
 
     /// The override of this bucket.
-    pub(crate) fn find(&self, limit: &Limit, bucket: u128) -> Option<&Entry> {
+    pub(crate) fn find(&self, limit: &str, bucket: u128) -> Option<&Entry> {
         let bucket = hexadecimal(bucket);
         self.overrides
             .iter()
@@ -209,7 +205,7 @@ impl Document {
     }
 
     /// Removes the override of this bucket.
-    pub(crate) fn remove(&mut self, limit: &Limit, bucket: u128) {
+    pub(crate) fn remove(&mut self, limit: &str, bucket: u128) {
         let bucket = hexadecimal(bucket);
         self.overrides.retain(|entry| !entry.is_of(limit, &bucket));
     }
@@ -218,30 +214,13 @@ impl Document {
     ///
     /// # Errors
     /// If there are too many of other buckets.
-    pub(crate) fn has_room(
-        &self,
-        limit: &Limit,
-        bucket: u128,
-        now: Timestamp,
-    ) -> Result<(), String> {
+    pub(crate) fn has_room(&self, limit: &str, bucket: u128, now: Timestamp) -> Result<(), String> {
         let bucket = hexadecimal(bucket);
         let makes_room = |entry: &Entry| entry.until() <= now || entry.is_of(limit, &bucket);
         if self.overrides.len() < OVERRIDES_MAX || self.overrides.iter().any(makes_room) {
             return Ok(());
         }
         Err(too_many())
-    }
-
-    /// Whether the change of this name was made for `limit`.
-    pub(crate) fn has_made(&self, change: &str, limit: &Limit) -> bool {
-        self.changes.contains(&change_of(change, limit))
-    }
-
-    /// Remembers that the change of this name was made for `limit`.
-    pub(crate) fn made(&mut self, change: &str, limit: &Limit) {
-        let too_many = (self.changes.len() + 1).saturating_sub(CHANGES_MAX);
-        self.changes.drain(..too_many);
-        self.changes.push(change_of(change, limit));
     }
 
     /// Sets an override instead of the one that its bucket has.
@@ -270,10 +249,6 @@ pub(crate) fn too_many() -> String {
     )
 }
 
-fn change_of(change: &str, limit: &Limit) -> String {
-    format!("{change} {}", limit.name)
-}
-
 /// A moment of the store's clock by ours, which the store's is `ahead` of.
 pub(crate) fn ours(at: Timestamp, ahead: i64) -> Timestamp {
     Timestamp::from_micros(at.as_micros().saturating_add_signed(ahead.saturating_neg()))
@@ -294,6 +269,3 @@ const FORMAT: u32 = 1;
 
 /// The most overrides of a store, and of the process.
 pub(crate) const OVERRIDES_MAX: usize = 1_000;
-
-/// The changes that are remembered: those of gateways that are asked within a moment.
-const CHANGES_MAX: usize = 64;

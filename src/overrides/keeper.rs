@@ -20,11 +20,13 @@ const FIRST_LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Overrides {
     /// The overrides of the gateway whose snapshot is `current`, in force as far as they are known.
-    /// `state_file`: local ones are kept beside it. `secret` names buckets of the process.
+    /// `state_file`: local ones are kept beside it; `handed_over`: those that the process before this
+    /// one had. `secret` names buckets of the process.
     pub(crate) fn start(
         current: Arc<ArcSwap<Snapshot>>,
         clock: Clock,
         state_file: Option<&std::path::Path>,
+        handed_over: Option<&str>,
         secret: &[u8],
     ) -> Self {
         current.load().limiter.name_buckets_by(secret);
@@ -35,15 +37,17 @@ impl Overrides {
             told: state_file.map(ToldFile::of),
             known: parking_lot::Mutex::default(),
             writing: parking_lot::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
             telling: parking_lot::Mutex::default(),
             listeners: parking_lot::Mutex::default(),
             wake: tokio::sync::Notify::new(),
         };
-        match kept
-            .file
-            .as_ref()
-            .map_or(Ok(Document::default()), LocalFile::read)
-        {
+        let local = match (handed_over, &kept.file) {
+            (Some(text), _) => Document::read(text),
+            (None, Some(file)) => file.read(),
+            (None, None) => Ok(Document::default()),
+        };
+        match local {
             Ok(document) => kept.learn_local(document),
             Err(error) => {
                 tracing::error!(%error, "the overrides of local limits cannot be read: none is in force");
@@ -135,9 +139,6 @@ impl Kept {
             others.cloned().collect()
         };
         let (gone, new) = (changed(&before, &after), changed(&after, &before));
-        if placement == Placement::Shared && before.resets != after.resets {
-            self.current.load().limiter.ask_again();
-        }
         if placement == Placement::Shared
             && (before.resets != after.resets || !gone.is_empty() || !new.is_empty())
         {

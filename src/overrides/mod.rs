@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_store::clock::Clock;
 
-pub(crate) use change::{ChangeError, NewOverride};
+pub(crate) use change::{Bucket, ChangeError, End, NewOverride};
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
 
@@ -41,6 +41,8 @@ struct Kept {
     known: Mutex<Known>,
     /// Locked while a change of local overrides is written.
     writing: Mutex<()>,
+    /// Locked while this gateway changes the store's document.
+    changing: tokio::sync::Mutex<()>,
     /// Locked while a change is learnt and told, so that listeners hear of changes in their order.
     telling: Mutex<()>,
     listeners: Mutex<Vec<Listener>>,
@@ -115,9 +117,23 @@ impl Overrides {
         let bucket = self.0.current.load().limiter.bucket_hash(limit, key)?;
         let (known, now) = (self.0.known.lock(), self.0.clock.now());
         let document = known.of(limit.placement);
-        let entry = document.find(limit, bucket)?;
+        let entry = document.find(&limit.name, bucket)?;
         let found = entry.by_our_clock(limit.placement, known.ahead_of(limit.placement));
         (found.until > now).then_some(found)
+    }
+
+    /// The document of those of limits in the process, for a process that takes over.
+    pub(crate) fn handed_over(&self) -> String {
+        self.0.known.lock().local.text()
+    }
+
+    /// The end that an override of a limit with this placement would have, by this gateway's clock.
+    pub(crate) fn end(&self, placement: Placement, end: End) -> Timestamp {
+        let ahead = self.0.known.lock().ahead_of(placement);
+        match end {
+            End::After(span) => self.0.clock.now().after(span),
+            End::At(moment) => ours(moment, ahead),
+        }
     }
 
     /// How many are in force.

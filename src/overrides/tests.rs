@@ -31,7 +31,7 @@ fn overrides_beside(
     let metrics = Metrics::new(clock.now().as_micros());
     let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
     let current = Arc::new(arc_swap::ArcSwap::from_pointee(snapshot));
-    let overrides = Overrides::start(current, clock.clone(), state_file, b"a secret");
+    let overrides = Overrides::start(current, clock.clone(), state_file, None, b"a secret");
     (overrides, limit)
 }
 
@@ -42,7 +42,7 @@ fn block(until: Timestamp) -> NewOverride {
             block: true,
             ..Setting::default()
         },
-        until,
+        end: End::At(until),
         operator: "ann".to_owned(),
         reason: "r".to_owned(),
     }
@@ -61,7 +61,7 @@ async fn overrides_in_a_million_are_refused_beyond_the_bound_and_keep_nothing() 
     let mut refused = 0;
     for number in 0..1_000_000_u32 {
         let key = number.to_be_bytes();
-        match overrides.change(&limit, &key, Some(&new), None).await {
+        match overrides.change(&limit, &key, Some(&new)).await {
             Ok(_) => assert!(number < 1_000, "{number}"),
             Err(ChangeError::TooMany(words)) => {
                 assert!(
@@ -83,7 +83,7 @@ async fn overrides_in_a_million_are_refused_beyond_the_bound_and_keep_nothing() 
     );
     clock.advance(Micros::from_secs(60));
     let new = block(clock.now().after(Micros::from_secs(60)));
-    let set = overrides.change(&limit, b"another", Some(&new), None).await;
+    let set = overrides.change(&limit, b"another", Some(&new)).await;
     assert!(set.is_ok(), "those that have ended make room: {set:?}");
     assert_eq!(overrides.0.known.lock().local.overrides.len(), 1);
 }
@@ -106,7 +106,7 @@ fn overrides_of_two_operators_are_told_in_the_order_in_which_they_come_into_forc
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.build().expect("a runtime");
         for _ in 0..2_000 {
-            let changed = overrides.change(&limit, b"k", new, None);
+            let changed = overrides.change(&limit, b"k", new);
             runtime.block_on(changed).expect("there is room");
         }
     };
@@ -125,6 +125,53 @@ fn overrides_of_two_operators_are_told_in_the_order_in_which_they_come_into_forc
     );
 }
 
+/// An override of a limit that a reload has removed ends a day later, and does not wait for a later limit
+/// of that name. One that ends earlier keeps its end.
+#[tokio::test]
+async fn overrides_of_a_limit_that_is_removed_end_a_day_later() {
+    let clock = clock();
+    let (overrides, limit) = overrides(&clock);
+    let day = Micros::from_secs(86_400);
+    let ends = [
+        clock.now().after(Micros(20 * day.0)),
+        clock.now().after(Micros(day.0 / 2)),
+    ];
+    for (key, end) in [b"a", b"b"].into_iter().zip(ends) {
+        let set = overrides.change(&limit, key, Some(&block(end))).await;
+        set.expect("there is room");
+    }
+    let removed = [(Arc::clone(&limit.name), Placement::Local)];
+    let other = [(Arc::from("other"), Placement::Local)];
+    overrides.end_a_day_after(&other).await.expect("in memory");
+    let found = |key: &[u8]| overrides.find(&limit, key).map(|one| one.until);
+    assert_eq!([b"a", b"b"].map(|key| found(key)), ends.map(Some));
+    overrides
+        .end_a_day_after(&removed)
+        .await
+        .expect("in memory");
+    assert_eq!(found(b"a"), Some(clock.now().after(day)));
+    assert_eq!(found(b"b"), Some(ends[1]));
+    clock.advance(day);
+    assert_eq!(found(b"a"), None);
+}
+
+/// An absolute end is a moment of the clock of the place that keeps the override; a duration counts from
+/// now. The store's clock is an hour ahead here.
+#[test]
+fn overrides_end_at_a_moment_of_the_clock_that_keeps_them() {
+    let clock = clock();
+    let (overrides, _) = overrides(&clock);
+    let hour = Micros::from_secs(3_600);
+    overrides.0.known.lock().ahead = i64::try_from(hour.0).expect("small");
+    let noon = clock.now().after(Micros(5 * hour.0));
+    let end = |placement, end| overrides.end(placement, end).since(clock.now());
+    assert_eq!(end(Placement::Shared, End::At(noon)), Micros(4 * hour.0));
+    assert_eq!(end(Placement::Local, End::At(noon)), Micros(5 * hour.0));
+    for placement in PLACES {
+        assert_eq!(end(placement, End::After(hour)), hour);
+    }
+}
+
 /// The thread sleeps until the next end, and without overrides until something is changed.
 #[tokio::test]
 async fn overrides_thread_has_nothing_to_do_without_overrides() {
@@ -134,7 +181,7 @@ async fn overrides_thread_has_nothing_to_do_without_overrides() {
     assert_eq!(idle(), None);
     let new = |secs| block(clock.now().after(Micros::from_secs(secs)));
     let set = async |key: &[u8], new: Option<&NewOverride>| {
-        let set = overrides.change(&limit, key, new, None).await;
+        let set = overrides.change(&limit, key, new).await;
         set.expect("there is room");
     };
     set(b"later", Some(&new(7_200))).await;
@@ -151,7 +198,7 @@ async fn overrides_thread_is_idle_again_some_time_after_the_last_end() {
     let clock = clock();
     let (overrides, limit) = overrides(&clock);
     let new = block(clock.now().after(Micros::from_secs(60)));
-    let set = overrides.change(&limit, b"k", Some(&new), None).await;
+    let set = overrides.change(&limit, b"k", Some(&new)).await;
     set.expect("there is room");
     clock.advance(Micros::from_secs(60));
     assert!(overrides.0.idle_for().is_some());

@@ -1,6 +1,7 @@
 //! The thread that watches the store's document and the ends of overrides. It sleeps while there is
 //! nothing to do: without a store and without overrides it never wakes up.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +24,9 @@ impl Overrides {
     /// # Errors
     /// When no thread or runtime can be made.
     pub(crate) fn watch(&self) -> std::io::Result<OwnThread> {
-        let kept = Arc::clone(&self.0);
+        let overrides = self.clone();
         OwnThread::start("overrides", move |stopped| async move {
-            kept.watch(stopped).await;
+            overrides.watch_until(stopped).await;
         })
     }
 
@@ -35,10 +36,46 @@ impl Overrides {
     }
 }
 
+impl Overrides {
+    async fn watch_until(&self, stopped: watch::Receiver<bool>) {
+        let kept = &*self.0;
+        let mut limits = kept.limits();
+        {
+            // A limit may have gone while no gateway ran.
+            let known = kept.known.lock();
+            let overrides = known.local.overrides.iter();
+            limits.extend(overrides.map(|one| (Arc::from(&*one.limit), Placement::Local)));
+        }
+        kept.watch(stopped, async || {
+            let present = kept.limits();
+            let removed: Vec<_> = limits.difference(&present).cloned().collect();
+            match self.end_a_day_after(&removed).await {
+                Ok(()) => limits = present,
+                Err(error) => {
+                    // It is tried again with the next look.
+                    tracing::warn!(%error, "overrides of limits that are gone keep their ends");
+                }
+            }
+        })
+        .await;
+    }
+}
+
 impl Kept {
-    async fn watch(&self, mut stopped: watch::Receiver<bool>) {
+    /// The limits of the policy in force.
+    fn limits(&self) -> HashSet<(Arc<str>, Placement)> {
+        let snapshot = self.current.load();
+        let rules = snapshot.policy.rules.iter();
+        rules
+            .map(|rule| (Arc::clone(&rule.live.name), rule.live.placement))
+            .collect()
+    }
+
+    /// Watches; `looked` is called with each look.
+    async fn watch(&self, mut stopped: watch::Receiver<bool>, mut looked: impl AsyncFnMut()) {
         let (mut store, mut since) = (None, self.clock.now());
         loop {
+            looked().await;
             let backend = Arc::clone(self.current.load().limiter.shared());
             let is_same = |(known, _): &(std::sync::Weak<_>, _)| {
                 std::ptr::eq(known.as_ptr(), Arc::as_ptr(&backend))

@@ -24,7 +24,7 @@ pub(crate) use adversary::adversary_gets_no_more_than_the_largest_numbers;
 pub(crate) use ceilings::units_are_given_back_only_to_their_window;
 pub(crate) use edits::no_edit_of_a_limit_refills_a_bucket;
 pub(crate) use overrides::{
-    a_penalty_blocks_a_key_exactly_until_its_end, overrides_grant_no_more_than_their_numbers,
+    overrides_grant_no_more_than_their_numbers,
     raise_of_a_used_up_window_helps_at_once_and_is_told_its_end,
 };
 pub(crate) use put_back::{

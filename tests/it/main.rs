@@ -30,7 +30,6 @@ mod failures;
 mod fleet;
 mod forwarding;
 mod grpc;
-mod guarded_reload;
 mod hostile;
 mod identities;
 mod idle;

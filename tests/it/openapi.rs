@@ -265,7 +265,6 @@ fn exchanges(gateway: &Gateway) -> Vec<Exchange> {
         ("GET", "/api/v1/overrides", "/api/v1/overrides"),
         ("GET", "/api/v1/audit", "/api/v1/audit"),
         ("POST", "/-/reload", "/-/reload"),
-        ("POST", "/-/reload", "/-/reload?force=1"),
     ] {
         all.push(Exchange {
             method,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway, change_request};
@@ -173,27 +173,6 @@ fn override_with_a_body_or_a_reason_of_an_attacker_is_refused() {
         gateway.admin_get("/api/v1/audit").json()["entries"],
         json!([])
     );
-}
-
-/// Where operators are configured, a reload whatever its effect needs one, and is recorded.
-#[test]
-fn reload_by_force_needs_an_operator_and_is_audited() {
-    let gateway = Gateway::start(CONFIG);
-    let post = |path: &str, headers: &[(&str, &str)]| {
-        Connection::open(gateway.admin()).request("POST", path, headers)
-    };
-    assert_eq!(post("/-/reload?force", &[]).status, 401);
-    let wrong = [("authorization", "Bearer wrong")];
-    assert_eq!(post("/-/reload?force", &wrong).status, 401);
-    let entries = || gateway.admin_get("/api/v1/audit").json()["entries"].clone();
-    assert_eq!(entries(), json!([]));
-    let without = post("/-/reload", &[]).status;
-    let forced = post("/-/reload?force", &[("authorization", "Bearer test")]);
-    assert_eq!(forced.status, without, "{}", forced.text());
-    let line = entries()[0].clone();
-    assert_eq!(line["action"], "forced_reload");
-    assert_eq!(line["operator"], "ann");
-    assert_eq!(line["status"], Value::from(without));
 }
 
 /// An operator's token in the wrong hands: beyond the bound of the audit every change is refused with the wait, none is made

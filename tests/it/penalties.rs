@@ -289,7 +289,8 @@ fn decision_of_a_request_that_a_block_refused_says_the_block_and_no_level() {
     let limit = &decision["limits"][0];
     assert_eq!(limit["then"], Value::Null, "{decision}");
     assert_eq!(limit["outcome"], "deny", "{decision}");
-    let block = json!({ "by": "override", "until": decision["until"] });
+    let end = &decision["until"];
+    let block = json!({ "by": "override", "until": end, "admits_at": end });
     assert_eq!(limit["blocked"], block, "{decision}");
     assert!(
         words.contains("then: refused by an operator's block until 20"),
@@ -306,7 +307,8 @@ fn decision_of_a_request_that_a_block_refused_says_the_block_and_no_level() {
         let (decision, words) = explained(&gateway, &refused);
         let limit = &decision["limits"][0];
         assert_eq!(limit["then"], Value::Null, "{decision}");
-        let block = json!({ "by": "penalty", "until": decision["until"] });
+        let end = &decision["until"];
+        let block = json!({ "by": "penalty", "until": end, "admits_at": end });
         assert_eq!(limit["blocked"], block, "{decision}");
         assert!(
             words.contains("then: refused by a penalty until 20"),
@@ -320,4 +322,53 @@ fn decision_of_a_request_that_a_block_refused_says_the_block_and_no_level() {
     let limit = &decision["limits"][0];
     assert_eq!(limit["then"]["remaining"], 0, "{decision}");
     assert_eq!(limit["blocked"], Value::Null, "{decision}");
+}
+
+/// The penalty ends long before the bucket can pay: both ends are said, and the wait is the later one.
+#[test]
+fn why_names_the_end_of_a_penalty_and_that_of_its_bucket() {
+    let limits = LIMITS.replace("2/minute", "2/day").replace("10m", "3s");
+    let gateway = Gateway::start(&format!(
+        "[admin]\nlisten = \"127.0.0.1:0\"\n{OPERATORS}{limits}"
+    ));
+    let refused = provoke(&gateway);
+    let wait: u64 = refused
+        .header("retry-after")
+        .expect("a wait")
+        .parse()
+        .expect("seconds");
+    assert!((43_000..=43_200).contains(&wait), "half a day: {wait}");
+    let (decision, words) = explained(&gateway, &refused);
+    let block = &decision["limits"][0]["blocked"];
+    assert_eq!(block["admits_at"], decision["until"], "{decision}");
+    assert!(
+        block["until"].as_str() < block["admits_at"].as_str(),
+        "{decision}"
+    );
+    let text = |member: &str| block[member].as_str().expect("a time");
+    assert!(text("until").ends_with('Z'), "{decision}");
+    let said = format!(
+        "then: refused by a penalty until {}; the bucket can pay from {}\n",
+        text("until"),
+        text("admits_at")
+    );
+    assert!(words.contains(&said), "{words}");
+    gateway.advance(Duration::from_secs(wait));
+    assert_eq!(ask_as(&gateway, "k").status, 200);
+}
+
+/// A penalty of a limit that only counts since a reload refuses nothing, and nothing says that it does.
+#[test]
+fn penalty_of_a_limit_in_shadow_mode_is_not_said_to_refuse() {
+    let gateway = start("");
+    provoke(&gateway);
+    let key = || gateway.admin_get("/api/v1/keys/tenant/k").json();
+    assert_eq!(key()["buckets"][0]["override"]["operator"], "penalty");
+    let shadow = LIMITS.replace("per =", "mode = \"shadow\"\nper =");
+    let admin = format!("[admin]\nlisten = \"127.0.0.1:0\"\n{OPERATORS}");
+    gateway
+        .reload(&format!("{admin}{shadow}"))
+        .expect("a good file");
+    assert_eq!(ask_as(&gateway, "k").status, 200);
+    assert_eq!(key()["buckets"][0]["override"], Value::Null);
 }

@@ -208,7 +208,12 @@ fn replay_exit_codes_and_words_for_logs_that_say_nothing() {
     let write =
         |name: &str, text: &[u8]| fs::write(folder.path().join(name), text).expect("written");
     write("gateway.toml", limits.as_bytes());
+    write("less.toml", limits.replace("1/minute", "1/hour").as_bytes());
+    write("bad.toml", b"[limits");
     write("empty.log", b"");
+    let two = ["05:03", "15:03"]
+        .map(|at| format!("10.0.0.1 - - [17/May/2015:10:{at} +0000] \"GET / HTTP/1.1\" 200 1\n"));
+    write("two.log", two.concat().as_bytes());
     write(
         "binary.log",
         &[0, 159, 146, 150, 10, 0, 7, 10, 255].repeat(1_000),
@@ -225,6 +230,92 @@ fn replay_exit_codes_and_words_for_logs_that_say_nothing() {
         (&["replay", "empty.log", "--fail-if", "refused > 100%"], 1),
         (&["replay", "good.log", "--fail-if", "refused > 0"], 0),
         (&["replay", "good.log", "--fail-if", "admitted > 0"], 2),
+        (
+            &["diff", "gateway.toml", "less.toml", "--log", "two.log"],
+            1,
+        ),
+        (
+            &[
+                "diff",
+                "gateway.toml",
+                "less.toml",
+                "--log",
+                "two.log",
+                "--fail-if",
+                "keys_newly_refused > 0",
+            ],
+            1,
+        ),
+        (
+            &[
+                "diff",
+                "gateway.toml",
+                "less.toml",
+                "--log",
+                "two.log",
+                "--fail-if",
+                "keys_newly_refused > 1",
+            ],
+            0,
+        ),
+        (
+            &[
+                "diff",
+                "less.toml",
+                "gateway.toml",
+                "--log",
+                "two.log",
+                "--fail-if",
+                "newly_refused > 0",
+            ],
+            0,
+        ),
+        (
+            &[
+                "diff",
+                "gateway.toml",
+                "bad.toml",
+                "--log",
+                "two.log",
+                "--fail-if",
+                "refused > 100%",
+            ],
+            1,
+        ),
+        (
+            &[
+                "diff",
+                "gateway.toml",
+                "less.toml",
+                "--log",
+                "empty.log",
+                "--fail-if",
+                "refused > 100%",
+            ],
+            1,
+        ),
+        (
+            &[
+                "diff",
+                "gateway.toml",
+                "less.toml",
+                "--fail-if",
+                "newly_refused > 0",
+            ],
+            2,
+        ),
+        (
+            &[
+                "diff",
+                "gateway.toml",
+                "less.toml",
+                "--log",
+                "two.log",
+                "--fail-if",
+                "refused",
+            ],
+            2,
+        ),
         (&["replay", "good.log", "--zone", "Mars/Base"], 2),
         (&["replay", "good.log", "--fields", "cost=x"], 2),
         (&["replay", "good.log", "--log-format", "$status"], 2),

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::harness::{Connection, Reply, Upstream, eventually};
+use crate::harness::{Connection, Reply, Upstream, change_request, eventually};
 
 /// A `tollgate` of its own directory, and whatever processes follow it; all are killed when this is dropped.
 struct Service {
@@ -630,6 +630,30 @@ fn upgrade_keeps_penalties() {
     assert!(
         wait(&service) > 60,
         "blocked, not only refused by the bucket"
+    );
+}
+
+/// Without a state file: the handover alone carries what operators have set.
+#[test]
+fn upgrade_without_a_state_file_keeps_overrides_of_local_limits() {
+    let settings = config(1, &limited("/few", "1/hour", 1, "builtin:echo"));
+    let operators = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
+    let settings = settings
+        .replacen("state_file = \"state\"\n", "", 1)
+        .replacen("[admin]\n", &format!("[admin]\n{operators}"), 1);
+    let mut service = Service::start(&settings);
+    let admin = service.after("the admin listener address=http://");
+    let mut admin = Connection::open(admin.parse().expect("an address"));
+    let body = serde_json::json!({ "reason": "r", "block": true, "for": "1h" });
+    let change = change_request("PUT", "everyone/override", &body);
+    admin.send(change);
+    assert_eq!(admin.answer("PUT").status, 200);
+    service.upgrade();
+    let refused = service.connect().request("GET", "/few", &[]);
+    assert!(
+        refused.text().contains("tollgate:blocked"),
+        "{}",
+        refused.text()
     );
 }
 

@@ -5,8 +5,8 @@
 use fastrand::Rng;
 use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{
-    Algorithm, Align, Change, Claim, Kept, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, State,
-    Terms, Timestamp, Verdict, WhenDown, draw_all,
+    Algorithm, Align, Change, Claim, Kept, Kind, Limit, Micros, Mode, OnFailover, Placement, Role,
+    State, Terms, Timestamp, Verdict, WhenDown, draw_all,
 };
 
 use crate::algorithms::Pair;

@@ -1,4 +1,4 @@
-//! Penalties by their definition: after so many refusals in a span a key is blocked for a time, by all gateways of its store.
+//! Penalties by their definition: after so many refusals by a gateway in a span it blocks a key for a time.
 //! While penalties begin, end and are lifted, overrides hold, and gateways start again, every response is the one that the
 //! definition gives, and no blocked key is charged.
 
@@ -20,9 +20,6 @@ use crate::server::Server;
 const KEY: &[u8] = b"k";
 const SECOND: u64 = 1_000_000;
 
-/// How long a gateway refuses by a block in the store without asking again.
-const KNOWN_FOR: Micros = Micros::from_secs(1);
-
 /// The refusals that a gateway has counted.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
@@ -35,7 +32,6 @@ struct Counted {
 struct Known {
     until: Timestamp,
     admits: Timestamp,
-    ask_again: Timestamp,
 }
 
 /// What a gateway knows of the key under each limit.
@@ -54,8 +50,6 @@ struct World {
     knows: [Knows; 2],
     /// The shared bucket, and that of each gateway.
     buckets: [Pair; 3],
-    /// The end of the block in the store.
-    blocked: Timestamp,
     /// The override of the shared limit and of each gateway's own, and its end.
     overrides: [Option<(Effect, Timestamp)>; 3],
     runtime: tokio::runtime::Runtime,
@@ -92,7 +86,6 @@ impl World {
             gateways: [gateway(), gateway()],
             knows: [Knows::default(); 2],
             buckets: [0, 1, 1].map(|index| Pair::new(terms(index)).expect("representable")),
-            blocked: Timestamp::default(),
             overrides: [None; 3],
             runtime: tokio::runtime::Builder::new_current_thread()
                 .build()
@@ -116,17 +109,13 @@ impl World {
         }
     }
 
-    /// A gateway blocks the key, or learns that it is blocked; returns the wait.
+    /// A gateway blocks the key; returns the wait.
     fn block(&mut self, gateway: usize, index: usize, until: Timestamp) -> Micros {
         let now = self.clock.now();
         let admits = until.max(self.due(place(gateway, index)));
         let known = &mut self.knows[gateway];
         known.counted[index] = None;
-        known.block[index] = Some(Known {
-            until,
-            admits,
-            ask_again: now.after(KNOWN_FOR),
-        });
+        known.block[index] = Some(Known { until, admits });
         admits.since(now)
     }
 
@@ -138,25 +127,13 @@ impl World {
         if let Some((Effect::Unlimited, _)) = own {
             return Ok(());
         }
-        if let Some(known) = self.knows[gateway].block[index].filter(|known| known.until > now) {
-            let asks = index == SHARED && known.ask_again <= now;
-            if !asks || self.blocked > now {
-                if asks {
-                    let again = now.after(KNOWN_FOR);
-                    self.knows[gateway].block[index]
-                        .as_mut()
-                        .expect("known")
-                        .ask_again = again;
-                }
-                return Err(known.admits.since(now));
-            }
-            self.knows[gateway].block[index] = None;
-        }
-        if let Some((Effect::Block, until)) = own {
-            return Err(until.since(now));
-        }
-        if index == SHARED && self.blocked > now {
-            return Err(self.block(gateway, index, self.blocked));
+        let operators = match own {
+            Some((Effect::Block, until)) => Some(until),
+            _ => None,
+        };
+        let known = self.knows[gateway].block[index].filter(|known| known.until > now);
+        if let Some(admits) = operators.max(known.map(|known| known.admits)) {
+            return Err(admits.since(now));
         }
         let retry_after = match self.buckets[place].draw(1, now) {
             Verdict::Allow { .. } => return Ok(()),
@@ -178,9 +155,6 @@ impl World {
             return Err(retry_after);
         }
         let until = now.after(penalty.block);
-        if index == SHARED {
-            self.blocked = until;
-        }
         Err(self.block(gateway, index, until))
     }
 
@@ -206,17 +180,6 @@ impl World {
         self.gateways[gateway].lift_penalty(&self.limits[index], KEY);
         self.knows[gateway].block[index] = None;
         self.knows[gateway].counted[index] = None;
-        if index == SHARED {
-            self.blocked = Timestamp::default();
-        }
-    }
-
-    /// The gateway is told that a penalty was lifted.
-    fn is_told(&mut self, gateway: usize) {
-        self.gateways[gateway].ask_again();
-        if let Some(known) = &mut self.knows[gateway].block[SHARED] {
-            known.ask_again = Timestamp::default();
-        }
     }
 
     fn put(&self) {
@@ -249,28 +212,22 @@ impl World {
             Cursor::new(file),
         );
         self.gateways[gateway] = restored.expect("a good snapshot").0;
-        // It asks the store about what it knows.
-        self.is_told(gateway);
         self.put();
     }
 
     fn act(&mut self, rng: &mut Rng) {
         let (gateway, index) = (rng.usize(..2), rng.usize(..2));
         let now = self.clock.now();
-        let what = match rng.u8(..5) {
+        let what = match rng.u8(..4) {
             0 => {
                 self.lift(gateway, index);
                 "lifts"
             }
             1 => {
-                self.is_told(gateway);
-                "is told"
-            }
-            2 => {
                 self.restart(gateway);
                 "starts again"
             }
-            3 => {
+            2 => {
                 let effect = random::pick(rng, &[Effect::Unlimited, Effect::Block]);
                 let until = now.after(Micros(random::pick(rng, &[1, 5]) * SECOND));
                 self.overrides[place(gateway, index)] = Some((effect, until));

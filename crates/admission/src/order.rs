@@ -168,11 +168,11 @@ impl Admission {
         // No target takes the request, so no draw will count the refusals.
         self.stage = Stage::Refused;
         if let Judged::Denied(denied) = &mut account.judged {
-            limiter.count_look(&list, denied, at, deadline).await;
+            limiter.count_look(&list, denied, at);
         }
         for (_, claims, denied) in &mut self.targets {
             let list = claims.list(limiter.limits());
-            limiter.count_look(&list, denied, at, deadline).await;
+            limiter.count_look(&list, denied, at);
         }
     }
 

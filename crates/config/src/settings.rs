@@ -28,17 +28,6 @@ pub trait Word: PartialEq + Sized + 'static {
     }
 }
 
-/// When a reload is refused because of its effect on recent requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReloadGuard {
-    /// The most that may newly be limited, in hundredths of a percent.
-    pub hundredths: u16,
-    /// Of the keys of a limit; otherwise of all recent requests.
-    pub of_keys: bool,
-    /// Memory for recent requests.
-    pub bytes: usize,
-}
-
 /// An address the gateway listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listener {

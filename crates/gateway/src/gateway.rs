@@ -32,7 +32,6 @@ pub(crate) use request_context::{CLIENT_LEFT, PANIC};
 use super::body::{Guarded, ResponseBody};
 use super::forward::{Forwarded, Forwarder, UpstreamHealth};
 use super::headers::{HeaderSet, RequestHeaders};
-use super::recent::{Recent, Recorder};
 use super::refusals::{RefusalWriter, Refusals};
 use super::untrusted_proxy::UntrustedProxy;
 use admitted::Next;
@@ -75,8 +74,6 @@ pub struct Shared {
     pub fleet: UpstreamHealth,
     /// A proxy whose forwarding headers are not believed.
     pub untrusted_proxy: Arc<UntrustedProxy>,
-    /// Recent requests, where reloads are judged by them.
-    pub recent: Recent,
     /// The queue of spans, where traces are exported.
     #[cfg(feature = "otlp")]
     pub spans: Option<tollgate_telemetry::spans::Spans>,
@@ -101,7 +98,6 @@ struct Side {
     held: Arc<AtomicUsize>,
     held_bodies: Arc<AtomicUsize>,
     untrusted_proxy: Arc<UntrustedProxy>,
-    recorder: Recorder,
     #[cfg(feature = "otlp")]
     spans: Option<tollgate_telemetry::spans::Spans>,
     /// The decision ids of this worker: a random start, then consecutive numbers.
@@ -226,7 +222,6 @@ impl Gateway {
             held: Arc::clone(&shared.held),
             held_bodies: Arc::clone(&shared.held_bodies),
             untrusted_proxy: Arc::clone(&shared.untrusted_proxy),
-            recorder: shared.recent.recorder(),
             #[cfg(feature = "otlp")]
             spans: shared.spans.clone(),
             ids: Cell::new(fastrand::u64(..)),

@@ -13,7 +13,6 @@ pub mod gateway;
 pub mod headers;
 pub mod pool;
 mod reasons;
-pub mod recent;
 pub mod refusals;
 pub mod rejection;
 pub mod untrusted_proxy;

@@ -2,24 +2,13 @@
 
 use smallvec::SmallVec;
 
+use super::Limit;
 use super::bucket::{Judged, Report};
 use super::conditions::Conditions;
 use super::time::{Micros, Timestamp};
-use super::{Limit, Placement, Role};
 
 /// The most buckets that one draw asks; a route with more is a configuration error.
 pub const CLAIMS_MAX: usize = 16;
-
-impl Limit {
-    /// The buckets that one draw asks because of a claim of this limit: its own, and in a shared
-    /// store that of its penalty.
-    pub fn buckets(&self) -> usize {
-        let asks_for_block = self.role == Role::Live
-            && self.placement == Placement::Shared
-            && self.penalty.is_some();
-        1 + usize::from(asks_for_block)
-    }
-}
 
 /// One bucket a request must draw from.
 #[derive(Clone, Copy, Debug)]

@@ -67,10 +67,7 @@ impl Algorithm {
                 } else {
                     quota.amount
                 };
-                let most = added
-                    .saturating_add(quota.burst)
-                    .saturating_add(bucket.debt())
-                    .saturating_add(bucket.settled());
+                let most = added.saturating_add(quota.burst);
                 format!(
                     "{} at once, then {} added every {} since first use, up to {}; at most {} in any {}",
                     amount(quota.burst),
@@ -96,7 +93,7 @@ impl Algorithm {
             }
             Self::SlidingLog(log) => {
                 let quota = log.quota();
-                let most = amount(quota.amount.saturating_add(log.settled()));
+                let most = amount(quota.amount);
                 format!("at most {most} in any {}, exactly", period(quota.period))
                     + &leeway(0, log.max_wait(), log.settled(), currency)
             }
@@ -114,11 +111,7 @@ impl Algorithm {
 
 fn continuous(bucket: &TokenBucket, currency: Option<&str>) -> String {
     let quota = bucket.quota();
-    let most = quota
-        .amount
-        .saturating_add(quota.burst)
-        .saturating_add(bucket.debt())
-        .saturating_add(bucket.settled());
+    let most = quota.amount.saturating_add(quota.burst);
     let pace = match currency {
         Some(_) => format!(
             "{} every {}, evenly",
@@ -296,6 +289,23 @@ mod tests {
                     ..terms(Kind::Interval)
                 },
                 "20 at once, then 100 added every minute since first use, up to 20; at most 40 in any minute",
+            ),
+            (
+                Terms {
+                    burst: Some(20),
+                    debt: 10,
+                    ..terms(Kind::TokenBucket)
+                },
+                // Counted once: beside the 120, not among them.
+                "20 at once, then one every 600 ms; at most 120 in any minute; up to 10 more on credit, paid by the next caller's wait",
+            ),
+            (
+                Terms {
+                    burst: Some(20),
+                    debt: 10,
+                    ..terms(Kind::Interval)
+                },
+                "20 at once, then 100 added every minute since first use, up to 20; at most 120 in any minute; up to 10 more on credit, paid by the next caller's wait",
             ),
             (
                 terms(Kind::FixedWindow),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Micros, Standing, Verdict};
+use tollgate_limit::{Claim, Micros, Standing, Timestamp, Verdict};
 use tollgate_store::StoreError;
 
-use super::overridden;
 use super::permit::Permit;
+use super::resolve::{Block, BlockCause};
+use super::two_stores::NOT_ASKED;
 
 /// One standing per claim, in the order of the claims.
 pub(super) type Standings = SmallVec<[Standing; 4]>;
@@ -35,12 +36,14 @@ pub struct Denied {
     retry_after: Option<Micros>,
     /// Bit i: claim i was decided without its store.
     ungoverned: u16,
-    /// Bit i: a block or a penalty refused claim i, and its standing is none of a bucket.
-    blocks: u16,
-    blocked: bool,
-    /// Bit i: it is a penalty that refused claim i.
-    penalties: u16,
+    /// The blocks that refused claims, each with its claim's place. The standing of such a claim is
+    /// none of a bucket.
+    blocks: Option<Box<Blocks>>,
 }
+
+/// Blocks with the places of their claims; in a box, because few requests have any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Blocks(Vec<(usize, Block)>);
 
 /// A refusal because a store did not respond and its limit says `when_down = "refuse"`, or because
 /// another process has the limit's share; nothing was charged here.
@@ -50,6 +53,19 @@ pub struct Unavailable {
     pub limit: Arc<str>,
     /// Why its store did not respond.
     pub error: StoreError,
+}
+
+impl Decision {
+    /// The decision about all claims, from that about those which were drawn: bit i of `left_out`
+    /// says that claim i was not.
+    pub(super) fn spread(self, left_out: u16) -> Self {
+        match self {
+            _ if left_out == 0 => self,
+            Self::Allow(permit) => Self::Allow(permit.spread(left_out)),
+            Self::Deny(denied) => Self::Deny(denied.spread(left_out)),
+            Self::Unavailable(_) => self,
+        }
+    }
 }
 
 impl Denied {
@@ -67,9 +83,7 @@ impl Denied {
             refused,
             retry_after: None,
             ungoverned: 0,
-            blocks: 0,
-            blocked: false,
-            penalties: 0,
+            blocks: None,
         };
         denied.set_retry_after();
         denied
@@ -106,82 +120,76 @@ impl Denied {
         }
     }
 
-    /// The same, by an override that blocks the key of each claim that refuses.
-    pub(super) fn by_a_block(self) -> Self {
-        Self {
-            blocks: self.refused,
-            blocked: true,
-            ..self
+    /// The refusal by these blocks, in the order of the claims; no bucket was asked.
+    pub(super) fn by_blocks(
+        blocks: impl ExactSizeIterator<Item = Option<Block>>,
+        now: Timestamp,
+    ) -> Self {
+        let mut denied = Self {
+            standings: SmallVec::from_elem(NOT_ASKED, blocks.len()),
+            unasked: super::bits(std::iter::repeat_n(true, blocks.len())),
+            ..Self::default()
+        };
+        for (place, block) in blocks.enumerate() {
+            if let Some(block) = block {
+                denied.block(place, block, now);
+            }
         }
+        denied
     }
 
-    /// The same, by a penalty.
-    pub(super) fn by_a_penalty(self) -> Self {
-        Self {
-            penalties: self.refused,
-            ..self.by_a_block()
-        }
-    }
-
-    /// The key of the claim at `place` is blocked for `left` by a penalty.
-    pub(super) fn penalize(&mut self, place: usize, left: Micros) {
-        let left = self.wait_of(place).map_or(left, |own| own.max(left));
+    /// Has `block` refuse the claim at `place`.
+    pub(super) fn block(&mut self, place: usize, block: Block, now: Timestamp) {
+        let left = block.admits.since(now);
         if let Some(standing) = self.standings.get_mut(place) {
-            *standing = overridden::standing(left);
+            *standing = Standing {
+                verdict: Verdict::Deny {
+                    retry_after: Some(left),
+                },
+                reset: left,
+                effective: left,
+                ..NOT_ASKED
+            };
         }
         self.refused |= bit(place);
         self.unasked &= !bit(place);
-        self.blocks |= bit(place);
-        self.penalties |= bit(place);
-        self.blocked = true;
-        self.set_retry_after();
-    }
-
-    /// Forgets the last `count` claims, which are none of the request's.
-    pub(super) fn remove_last(&mut self, count: usize) {
-        let left = self.standings.len().saturating_sub(count);
-        self.standings.truncate(left);
-        let places = (0..left).fold(0, |bits, place| bits | bit(place));
-        self.refused &= places;
-        self.unasked &= places;
-        self.ungoverned &= places;
-        self.blocks &= places;
-        self.penalties &= places;
+        let blocks = self.blocks.get_or_insert_default();
+        blocks.0.push((place, block));
         self.set_retry_after();
     }
 
     /// The refusal with places for the claims that were not drawn.
     pub(super) fn spread(self, left_out: u16) -> Self {
         Self {
-            standings: overridden::spread_standings(&self.standings, left_out),
-            unasked: overridden::spread_bits(self.unasked, left_out) | left_out,
-            refused: overridden::spread_bits(self.refused, left_out),
-            ungoverned: overridden::spread_bits(self.ungoverned, left_out),
-            blocks: overridden::spread_bits(self.blocks, left_out),
-            penalties: overridden::spread_bits(self.penalties, left_out),
+            standings: spread_standings(&self.standings, left_out),
+            unasked: spread_bits(self.unasked, left_out) | left_out,
+            refused: spread_bits(self.refused, left_out),
+            ungoverned: spread_bits(self.ungoverned, left_out),
             ..self
         }
     }
 
     /// Whether an operator's override or a penalty blocks a key of the request.
     pub fn is_blocked(&self) -> bool {
-        self.blocked
+        self.blocks.is_some()
     }
 
     /// Whether a penalty blocks a key of the request.
     pub fn is_penalty(&self) -> bool {
-        self.penalties != 0
+        self.blocks()
+            .iter()
+            .any(|(_, block)| block.cause == BlockCause::Penalty)
     }
 
-    /// Whether a penalty refused the claim at `place`.
-    pub fn is_penalty_at(&self, place: usize) -> bool {
-        self.penalties & bit(place) != 0
+    /// The block that refused the claim at `place`. Its standing then says for how long, and nothing
+    /// of its bucket.
+    pub fn block_at(&self, place: usize) -> Option<&Block> {
+        let mut blocks = self.blocks().iter();
+        blocks.find(|(at, _)| *at == place).map(|(_, block)| block)
     }
 
-    /// Whether a block or a penalty refused the claim at `place`: its standing then says for how
-    /// long, and nothing of its bucket.
-    pub fn is_blocked_at(&self, place: usize) -> bool {
-        self.blocks & bit(place) != 0
+    fn blocks(&self) -> &[(usize, Block)] {
+        self.blocks.as_ref().map_or(&[], |blocks| &blocks.0)
     }
 
     /// The standing of each bucket, in the order of the claims.
@@ -220,42 +228,55 @@ pub(super) const fn bit(place: usize) -> u16 {
     if place < 16 { 1 << place } else { 0 }
 }
 
+/// The place among all claims of each that was drawn.
+pub(super) fn places(left_out: u16) -> impl Iterator<Item = usize> {
+    (0..16).filter(move |place| left_out & bit(*place) == 0)
+}
+
+/// The bits of the claims that were drawn, as bits of all claims.
+pub(super) fn spread_bits(bits: u16, left_out: u16) -> u16 {
+    places(left_out)
+        .enumerate()
+        .filter(|(drawn, _)| bits & bit(*drawn) != 0)
+        .fold(0, |spread, (_, place)| spread | bit(place))
+}
+
+/// The standings of the claims that were drawn, among those of all.
+pub(super) fn spread_standings(standings: &Standings, left_out: u16) -> Standings {
+    let mut drawn = standings.iter();
+    let count = standings.len() + left_out.count_ones() as usize;
+    let standing = |place: usize| match left_out & bit(place) {
+        0 => drawn.next().copied().unwrap_or(NOT_ASKED),
+        _ => NOT_ASKED,
+    };
+    (0..count).map(standing).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_limit::{Kind, fixtures};
 
     #[test]
-    fn denied_by_a_block_and_a_penalty_says_which_claim_each_of_them_refused() {
-        let terms = fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60));
-        let limits = ["blocked", "penalized", "open"].map(|name| fixtures::limit(name, &terms));
-        let claims = limits.each_ref().map(|limit| Claim::new(limit, b"k", 1));
-        let refused = overridden::standing(Micros::from_secs(5));
-        let open = Standing {
-            verdict: Verdict::Allow { wait: Micros::ZERO },
-            ..refused
+    fn denied_by_blocks_says_which_claim_each_of_them_refused_and_for_how_long() {
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let block = |cause, seconds, admits| Block {
+            cause,
+            until: now.after(Micros::from_secs(seconds)),
+            admits: now.after(Micros::from_secs(admits)),
         };
-        let standings = Standings::from_slice(&[refused, open, open]);
-        let mut denied = Denied::new(&claims, standings, 0).by_a_block();
-        assert!(!denied.is_penalty());
-        denied.penalize(1, Micros::from_secs(9));
-        let places = [0, 1, 2];
-        assert!(denied.is_penalty());
-        assert_eq!(
-            places.map(|at| denied.is_penalty_at(at)),
-            [false, true, false]
-        );
-        assert_eq!(
-            places.map(|at| denied.is_blocked_at(at)),
-            [true, true, false]
-        );
+        let operators = block(BlockCause::Operator, 5, 5);
+        let blocks = [None, Some(operators), None];
+        let mut denied = Denied::by_blocks(blocks.into_iter(), now);
+        assert!(denied.is_blocked() && !denied.is_penalty());
+        assert_eq!(denied.retry_after(), Some(Micros::from_secs(5)));
+        assert!(denied.is_unasked(0) && !denied.is_unasked(1));
+        assert_eq!(denied.refused().collect::<Vec<_>>(), [1]);
 
-        let spread = denied.clone().spread(0b1);
-        assert_eq!(
-            places.map(|at| spread.is_penalty_at(at)),
-            [false, false, true]
-        );
-        denied.remove_last(2);
-        assert!(!denied.is_penalty(), "its claim is none of the request's");
+        let penalty = block(BlockCause::Penalty, 3, 9);
+        denied.block(2, penalty, now);
+        assert!(denied.is_penalty());
+        assert_eq!(denied.retry_after(), Some(Micros::from_secs(9)));
+        let places = [0, 1, 2].map(|place| denied.block_at(place).copied());
+        assert_eq!(places, [None, Some(operators), Some(penalty)]);
     }
 }

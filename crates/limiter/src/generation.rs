@@ -10,11 +10,11 @@ use tollgate_store::local::LocalStore;
 use super::counters::Counters;
 use super::feedback::{self, Feedback};
 use super::handover::Handover;
-use super::overrides::{Found, Overrides};
+use super::overrides::Overrides;
 use super::penalties::Penalties;
 use super::permit::{DrawnFrom, Settle};
 use super::shares::Shares;
-use super::{Decision, Denied, Permit, decision, overridden};
+use super::{Decision, Denied, Permit, decision, is_in_flight};
 
 /// The state that one policy's requests share.
 #[derive(Debug)]
@@ -28,10 +28,6 @@ pub(crate) struct Generation<S> {
     pub(crate) handover: Arc<Handover>,
     pub(crate) overrides: Arc<Overrides>,
     pub(crate) penalties: Arc<Penalties>,
-    /// Whether a limit has a penalty.
-    pub(crate) has_penalties: bool,
-    /// For each limit, the bucket in the shared store that says whether a key is blocked.
-    pub(crate) penalty_buckets: Box<[Option<Limit>]>,
 }
 
 impl<S: Store + Send + Sync> Generation<S> {
@@ -44,20 +40,6 @@ impl<S: Store + Send + Sync> Generation<S> {
         let conditions = self.feedback.conditions(claims, now);
         self.local
             .draw_at(&feedback::under(claims, &conditions), now)
-    }
-
-    /// Decides immediately; `found`: the overrides of the claims.
-    #[inline]
-    pub(crate) fn check_here(
-        self: &Arc<Self>,
-        claims: &[Claim<'_>],
-        found: Option<&Found>,
-        now: Timestamp,
-    ) -> Decision {
-        match found {
-            Some(found) => overridden::check_here(self, claims, found, now),
-            None => self.draw_and_decide(claims, now),
-        }
     }
 
     #[inline]
@@ -93,6 +75,28 @@ impl<S: Store + Send + Sync> Generation<S> {
     pub(crate) fn deny(&self, claims: &[Claim<'_>], denied: Denied) -> Decision {
         self.counters.denied(claims, &denied);
         Decision::Deny(denied)
+    }
+
+    /// Counts the refusals of claims by their own buckets towards their penalties, and blocks keys
+    /// because of them.
+    pub(crate) fn count_refusals(&self, claims: &[Claim<'_>], denied: &mut Denied, now: Timestamp) {
+        if denied.is_blocked() {
+            return;
+        }
+        for (place, claim) in claims.iter().enumerate() {
+            // An outage of the store is not the caller's fault.
+            let counts = denied.is_refused_by(place) && !denied.is_ungoverned(place);
+            let Some(penalty) = claim.limit.penalty.filter(|_| counts) else {
+                continue;
+            };
+            let own = denied.wait_of(place);
+            let admits = now.after(own.unwrap_or_default());
+            let block = self.penalties.refused(claim, penalty, admits, now);
+            // A request that costs more than the limit can ever grant keeps that reason.
+            if let Some(block) = block.filter(|_| own.is_some() || is_in_flight(claim.limit)) {
+                denied.block(place, block, now);
+            }
+        }
     }
 
     /// Corrects the bucket of a charge that was made on `from`.

@@ -17,13 +17,12 @@ mod generation;
 mod handover;
 mod hold;
 mod look;
-mod overridden;
 mod overrides;
-mod penalized;
 mod penalties;
 mod two_stores;
 mod peek;
 mod permit;
+mod resolve;
 mod shares;
 
 #[cfg(test)]
@@ -47,6 +46,7 @@ pub use overrides::{Effect, Override};
 pub use peek::Peeked;
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
 pub use permit::{OpenCharge, Permit};
+pub use resolve::{Block, BlockCause};
 pub use tollgate_store::Deadline;
 
 use counters::Counters;
@@ -153,8 +153,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 handover: Arc::default(),
                 overrides: Arc::default(),
                 penalties,
-                has_penalties: has_penalties(limits),
-                penalty_buckets: penalized::buckets(limits),
             }),
         }
     }
@@ -181,8 +179,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
             handover: Arc::clone(&before.handover),
             overrides: Arc::clone(&before.overrides),
             penalties: Arc::clone(&before.penalties),
-            has_penalties: has_penalties(limits),
-            penalty_buckets: penalized::buckets(limits),
         };
         (
             Self {
@@ -204,16 +200,20 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// Decides about a request that [`Limiter::try_check`] could not decide. `deadline`: when the work
     /// of this request on the shared store ends, here and in its other calls.
     pub async fn ask(&self, claims: &[Claim<'_>], now: Timestamp, deadline: &Deadline) -> Decision {
-        let found = self.generation.found(claims, now);
-        if self.generation.penalizes(claims) {
-            let decided = penalized::check(&self.generation, claims, found, now, deadline);
-            return Box::pin(decided).await;
+        let generation = &self.generation;
+        let mut decision = match generation.resolve(claims, now) {
+            None => two_stores::check(generation, claims, now, deadline).await,
+            Some(resolved) => {
+                let decided = resolve::check(generation, claims, &resolved, now, deadline);
+                Box::pin(decided).await
+            }
+        };
+        if let Decision::Deny(denied) = &mut decision {
+            // The waits count from the moment at which the store said them.
+            let said = generation.local.clock().now().max(now);
+            generation.count_refusals(claims, denied, said);
         }
-        if let Some(found) = found {
-            let decided = overridden::check(&self.generation, claims, &found, now, deadline);
-            return Box::pin(decided).await;
-        }
-        two_stores::check(&self.generation, claims, now, deadline).await
+        decision
     }
 
     /// Decides immediately if every bucket is in the process; `None` if another store must be
@@ -225,12 +225,15 @@ impl<S: Store + Send + Sync> Limiter<S> {
         {
             return None;
         }
-        let found = self.generation.found(claims, now);
-        if self.generation.penalizes(claims) {
-            let found = found.as_ref();
-            return Some(penalized::check_here(&self.generation, claims, found, now));
+        let generation = &self.generation;
+        let mut decision = match generation.resolve(claims, now) {
+            None => generation.draw_and_decide(claims, now),
+            Some(resolved) => resolve::check_here(generation, claims, &resolved, now),
+        };
+        if let Decision::Deny(denied) = &mut decision {
+            generation.count_refusals(claims, denied, now);
         }
-        Some(self.generation.check_here(claims, found.as_ref(), now))
+        Some(decision)
     }
 
     /// What the limit at `index` has learnt from its upstream, if its rate follows that upstream.
@@ -271,10 +274,6 @@ impl<S> Clone for Limiter<S> {
             generation: Arc::clone(&self.generation),
         }
     }
-}
-
-fn has_penalties(limits: &[Arc<Limit>]) -> bool {
-    limits.iter().any(|limit| limit.penalty.is_some())
 }
 
 /// Makes `shares` decide while `store` does not respond.

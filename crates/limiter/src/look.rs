@@ -7,7 +7,7 @@ use tollgate_limit::{Claim, Placement, Timestamp};
 use tollgate_store::{Deadline, Store};
 
 use super::two_stores::{Claims, NOT_ASKED, merge, places};
-use super::{Denied, Generation, Limiter, allows, feedback, overridden, penalized};
+use super::{Denied, Generation, Limiter, allows, feedback};
 
 impl<S: Store + Send + Sync> Limiter<S> {
     /// Whether `claims` would be granted at `now`; nothing is charged, and nothing is counted. While
@@ -23,39 +23,24 @@ impl<S: Store + Send + Sync> Limiter<S> {
         deadline: &Deadline,
     ) -> Result<(), Denied> {
         let generation = &self.generation;
-        let found = generation.found(claims, now);
-        if generation.penalizes(claims)
-            && let Some(denied) = penalized::look(generation, claims, found.as_ref(), now)
-        {
-            return Err(denied);
-        }
-        let Some(found) = found else {
+        let Some(resolved) = generation.resolve(claims, now) else {
             return look(generation, claims, now, deadline).await;
         };
-        if let Some(denied) = generation.blocked(claims, &found, now) {
+        if let Some(denied) = resolved.refusal(now) {
             return Err(denied);
         }
-        let limits = generation.limits_under(claims, &found);
-        let (drawn, left_out) = overridden::drawn(claims, &found, &limits);
+        let (drawn, left_out) = resolved.drawn(claims);
         let looked = Box::pin(look(generation, &drawn, now, deadline)).await;
         looked.map_err(|denied| denied.spread(left_out))
     }
 
     /// Counts the refusal that a look at `claims` has found, as one of a draw: also towards
     /// penalties, which can block a key now.
-    pub async fn count_look(
-        &self,
-        claims: &[Claim<'_>],
-        denied: &mut Denied,
-        now: Timestamp,
-        deadline: &Deadline,
-    ) {
+    pub fn count_look(&self, claims: &[Claim<'_>], denied: &mut Denied, now: Timestamp) {
         let generation = &self.generation;
         generation.counters.denied(claims, denied);
-        if generation.penalizes(claims) {
-            let counted = penalized::after_look(generation, claims, denied, (now, deadline));
-            Box::pin(counted).await;
-        }
+        let said = generation.local.clock().now().max(now);
+        generation.count_refusals(claims, denied, said);
     }
 }
 

@@ -54,8 +54,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
             .as_ref()
             .map(|found| generation.limits_under(claims, found));
         let own = |place: usize| limits.as_ref().and_then(|limits| limits[place].as_deref());
-        let asked = claims;
-        let claims: Claims<'_> = asked
+        let claims: Claims<'_> = claims
             .iter()
             .enumerate()
             .map(|(place, claim)| own(place).map_or(*claim, |own| own.of(claim)))
@@ -74,7 +73,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let conditions = generation.feedback.conditions(&local, now);
         let local = feedback::under(&local, &conditions);
         let local = generation.local.peek_at(&local, now);
-        let standings = merge(&claims, local.into(), stored.into()).into_vec();
+        let standings = merge(&claims, local.into(), stored.into());
         let capacities = claims.iter().map(|claim| claim.limit.algorithm.capacity());
         let peeked = standings.into_iter().zip(capacities);
         let peeked = peeked.map(|(standing, capacity)| Peeked { standing, capacity });

@@ -1,13 +1,11 @@
-//! Which keys this gateway has refused of late, and which it knows to be blocked: the counts of
+//! Which keys this gateway has refused of late, and which it blocks: the counts and blocks of
 //! penalties.
 //!
 //! The table has a fixed number of places, in sets of [`WAYS`]. A key's set follows from a keyed
 //! hash, so no caller can choose it. Where a set is full, the key with the fewest refusals makes
-//! room: a flood of keys with one refusal each does not displace a key with many. A block that the
-//! shared store has makes room before any count, and displaces none: each draw asks the store for
-//! it. A block that only this process has makes no room before its end; a refusal that finds only
-//! such blocks is not counted, and a metric says how many were not. Nothing is allocated before the
-//! first refusal by a limit with a penalty.
+//! room: a flood of keys with one refusal each does not displace a key with many. A block makes no
+//! room before its end; a refusal that finds only blocks is not counted, and a metric says how many
+//! were not. Nothing is allocated before the first refusal by a limit with a penalty.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,16 +14,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use tollgate_limit::{KeyBytes, Limit, Micros, Penalty, Placement, Timestamp};
-use tollgate_store::HashKey;
-use tollgate_store::local::{Blocked, Penalized};
+use tollgate_limit::{Claim, KeyBytes, Limit, Penalty, Placement, Timestamp};
+use tollgate_store::local::Penalized;
+use tollgate_store::{HashKey, Store};
 
-/// The counts of all limits of a gateway, shared by the generations of its limiter.
+use super::Limiter;
+use super::resolve::{Block, BlockCause};
+
+/// The counts and blocks of all limits of a gateway, shared by the generations of its limiter.
 #[derive(Debug)]
 pub(super) struct Penalties {
     /// Names the keys.
     names: HashKey,
     sets: OnceLock<Box<[Mutex<Set>]>>,
+    /// The last end of a block, in microseconds: from then on no key needs a look.
+    last_end: AtomicU64,
     imposed: AtomicU64,
     uncounted: AtomicU64,
     news: Mutex<VecDeque<Imposed>>,
@@ -41,28 +44,19 @@ struct Entry {
     /// The end of the span in which refusals are counted, or of the block.
     until: Timestamp,
     refusals: u32,
-    block: Option<Block>,
+    /// When a lone caller is admitted; `None`: the key is not blocked.
+    admits: Option<Timestamp>,
 }
 
-/// A block that is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
-    /// Its end.
-    pub(super) until: Timestamp,
-    /// When a lone caller is admitted: its end, or later where the limit's own bucket needs longer.
-    pub(super) admits: Timestamp,
-    /// When the store is asked again whether it is still in force.
-    pub(super) ask_again: Timestamp,
-    /// Whether the block belongs into the shared store.
-    pub(super) shared: bool,
-    /// Whether the shared store has not confirmed yet that it has the block.
-    pub(super) unstored: bool,
-}
-
-impl Block {
-    /// Whether the shared store has it, so that it is only remembered here.
-    fn is_stored(&self) -> bool {
-        self.shared && !self.unstored
+impl Entry {
+    /// The block that is in force.
+    fn block(&self, now: Timestamp) -> Option<Block> {
+        let block = |admits| Block {
+            cause: BlockCause::Penalty,
+            until: self.until,
+            admits,
+        };
+        self.admits.filter(|_| self.until > now).map(block)
     }
 }
 
@@ -100,16 +94,12 @@ impl Penalties {
         Self {
             names,
             sets: OnceLock::new(),
+            last_end: AtomicU64::new(0),
             imposed: AtomicU64::new(0),
             uncounted: AtomicU64::new(0),
             news: Mutex::default(),
             untold: AtomicU64::new(0),
         }
-    }
-
-    /// The name of a bucket, also of one in the shared store.
-    pub(super) fn name(&self, limit: &Limit, key: &[u8]) -> u128 {
-        self.names.bucket(limit, key)
     }
 
     /// What is known of all keys, for a snapshot.
@@ -122,170 +112,110 @@ impl Penalties {
                 bucket: entry.bucket,
                 until: entry.until,
                 refusals: entry.refusals,
-                block: entry.block.map(|block| Blocked {
-                    admits: block.admits,
-                    shared: block.shared,
-                    unstored: block.unstored,
-                }),
+                admits: entry.admits,
             }));
         }
         known
     }
 
-    /// Knows these keys again, if there is room. The shared store is asked at once about its blocks.
+    /// Knows these keys again, if there is room.
     pub(super) fn restore(&self, known: &[Penalized], now: Timestamp) {
         for one in known.iter().filter(|one| one.until > now) {
-            let block = one.block.map(|block| Block {
-                until: one.until,
-                admits: block.admits,
-                ask_again: if block.shared {
-                    Timestamp::default()
-                } else {
-                    one.until
-                },
-                shared: block.shared,
-                unstored: block.unstored,
-            });
-            let entry = Entry {
+            let mut set = self.set(one.bucket).lock();
+            let Some(place) = room(&mut set, one.bucket, now) else {
+                continue;
+            };
+            *place = Entry {
                 bucket: one.bucket,
                 until: one.until,
                 refusals: one.refusals,
-                block,
+                admits: one.admits,
             };
-            let mut set = self.set(one.bucket).lock();
-            if let Some(place) = room(&mut set, one.bucket, now, worth(&entry, now)) {
-                *place = entry;
+            if one.admits.is_some() {
+                self.last_end
+                    .fetch_max(one.until.as_micros(), Ordering::Release);
             }
         }
     }
 
-    /// The block of this bucket that is known to be in force.
-    pub(super) fn block(&self, bucket: u128, now: Timestamp) -> Option<Block> {
-        let set = self.sets.get()?[place(bucket)].lock();
+    /// Whether a key may be blocked.
+    #[inline(always)]
+    pub(super) fn may_block(&self, now: Timestamp) -> bool {
+        self.last_end.load(Ordering::Acquire) > now.as_micros()
+    }
+
+    /// The block of `key` under `limit` that is in force.
+    pub(super) fn block(&self, limit: &Limit, key: &[u8], now: Timestamp) -> Option<Block> {
+        let sets = self.sets.get()?;
+        let bucket = self.names.bucket(limit, key);
+        let set = sets[place(bucket)].lock();
         let entry = set.iter().find(|entry| entry.bucket == bucket)?;
-        entry.block.filter(|block| block.until > now)
+        entry.block(now)
     }
 
-    /// The same if it is time to ask the shared store whether it is still in force. Only one
-    /// request asks; the others are refused by the block until the next time.
-    pub(super) fn due(&self, bucket: u128, now: Timestamp) -> Option<Block> {
-        let mut set = self.sets.get()?[place(bucket)].lock();
-        let entry = set.iter_mut().find(|entry| entry.bucket == bucket)?;
-        let block = entry.block.as_mut()?;
-        let is_due = block.shared && block.until > now && block.ask_again <= now;
-        is_due.then(|| {
-            block.ask_again = now.after(KNOWN_FOR);
-            *block
-        })
-    }
-
-    /// Remembers that the shared store has the block of this bucket.
-    pub(super) fn is_stored(&self, bucket: u128) {
-        if let Some(sets) = self.sets.get() {
-            let mut set = sets[place(bucket)].lock();
-            let known = set.iter_mut().find(|entry| entry.bucket == bucket);
-            if let Some(block) = known.and_then(|entry| entry.block.as_mut()) {
-                block.unstored = false;
-            }
-        }
-    }
-
-    /// Counts a refusal; returns whether the key is to be blocked now. It is then counted from the
-    /// beginning.
-    pub(super) fn refused(&self, bucket: u128, penalty: Penalty, now: Timestamp) -> bool {
+    /// Counts a refusal by the bucket of `claim`, which needs until `admits`; returns the block that
+    /// is in force then. After it the key is counted from the beginning.
+    pub(super) fn refused(
+        &self,
+        claim: &Claim<'_>,
+        penalty: Penalty,
+        admits: Timestamp,
+        now: Timestamp,
+    ) -> Option<Block> {
+        let bucket = self.names.bucket(claim.limit, claim.key);
         let mut set = self.set(bucket).lock();
-        let Some(entry) = room(&mut set, bucket, now, ONLY_HERE) else {
+        let Some(entry) = room(&mut set, bucket, now) else {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
-            return false;
+            return None;
         };
-        let is_known = entry.bucket == bucket && entry.until > now;
-        if is_known && entry.block.is_some() {
-            // Another request was refused at the same time, and blocked the key.
-            return false;
-        }
-        if !is_known {
+        if entry.bucket != bucket || entry.until <= now {
             *entry = Entry {
                 bucket,
                 until: now.after(penalty.span),
                 refusals: 0,
-                block: None,
+                admits: None,
             };
+        }
+        if let Some(block) = entry.block(now) {
+            // Another request was refused at the same time, and blocked the key.
+            let admits = block.admits.max(admits);
+            return Some(Block { admits, ..block });
         }
         entry.refusals += 1;
         if entry.refusals < penalty.refusals {
-            return false;
+            return None;
         }
-        entry.refusals = 0;
-        true
-    }
-
-    /// Remembers a block, if there is room.
-    pub(super) fn put(&self, bucket: u128, block: Block, now: Timestamp) {
-        let mut set = self.set(bucket).lock();
-        let below = if block.is_stored() { COUNT } else { ONLY_HERE };
-        if let Some(entry) = room(&mut set, bucket, now, below) {
-            *entry = Entry {
-                bucket,
-                until: block.until,
-                refusals: 0,
-                block: Some(block),
-            };
-        }
-    }
-
-    /// Forgets what is known of a key.
-    pub(super) fn forget(&self, bucket: u128) {
-        if let Some(sets) = self.sets.get() {
-            let mut set = sets[place(bucket)].lock();
-            let known = set.iter_mut().find(|entry| entry.bucket == bucket);
-            if let Some(entry) = known {
-                *entry = Entry::default();
-            }
-        }
-    }
-
-    /// Has the store asked about every block that belongs there, because one was lifted. One that
-    /// the store does not have then counts as lifted. Without the store they stay in force.
-    pub(super) fn ask_again(&self) {
-        for set in self.sets.get().into_iter().flatten() {
-            for entry in set.lock().iter_mut() {
-                if let Some(block) = entry.block.as_mut().filter(|block| block.shared) {
-                    block.ask_again = Timestamp::default();
-                    block.unstored = false;
-                }
-            }
-        }
+        let until = now.after(penalty.block);
+        *entry = Entry {
+            bucket,
+            until,
+            refusals: 0,
+            admits: Some(admits.max(until)),
+        };
+        let block = entry.block(now);
+        drop(set);
+        self.last_end
+            .fetch_max(until.as_micros(), Ordering::Release);
+        self.record(Imposed {
+            limit: Arc::clone(&claim.limit.name),
+            placement: claim.limit.placement,
+            key: KeyBytes::from_slice(claim.key),
+            penalty,
+            since: now,
+            until,
+        });
+        block
     }
 
     /// Records a block that this gateway imposes.
-    pub(super) fn record(&self, limit: &Limit, key: &[u8], since: Timestamp, until: Timestamp) {
-        let Some(penalty) = limit.penalty else { return };
+    fn record(&self, imposed: Imposed) {
         self.imposed.fetch_add(1, Ordering::Relaxed);
         let mut news = self.news.lock();
         if news.len() >= NEWS_MAX {
             self.untold.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        news.push_back(Imposed {
-            limit: Arc::clone(&limit.name),
-            placement: limit.placement,
-            key: KeyBytes::from_slice(key),
-            penalty,
-            since,
-            until,
-        });
-    }
-
-    pub(super) fn take(&self) -> Vec<Imposed> {
-        self.news.lock().drain(..).collect()
-    }
-
-    pub(super) fn counts(&self) -> PenaltyCounts {
-        PenaltyCounts {
-            imposed: self.imposed.load(Ordering::Relaxed),
-            uncounted: self.uncounted.load(Ordering::Relaxed),
-            untold: self.untold.load(Ordering::Relaxed),
-        }
+        news.push_back(imposed);
     }
 
     fn set(&self, bucket: u128) -> &Mutex<Set> {
@@ -296,35 +226,58 @@ impl Penalties {
     }
 }
 
-/// The entry of a key, or the one of the least worth, which makes room for it; `None`: all others
-/// are worth `below` or more.
-fn room(set: &mut Set, bucket: u128, now: Timestamp, below: u64) -> Option<&mut Entry> {
+/// Penalties as an operator sees them.
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// The block of `key` by the penalty of `limit` that is in force on this gateway. It ends when it
+    /// was said to end, whatever a later policy says.
+    pub fn penalty(&self, limit: &Limit, key: &[u8]) -> Option<Block> {
+        let generation = &self.generation;
+        let now = generation.local.clock().now();
+        generation.penalties.block(limit, key, now)
+    }
+
+    /// Lifts the penalty of `key` under `limit`; returns whether one was in force.
+    pub fn lift_penalty(&self, limit: &Limit, key: &[u8]) -> bool {
+        let generation = &self.generation;
+        let (penalties, now) = (&generation.penalties, generation.local.clock().now());
+        let bucket = penalties.names.bucket(limit, key);
+        let Some(sets) = penalties.sets.get() else {
+            return false;
+        };
+        let mut set = sets[place(bucket)].lock();
+        let known = set.iter_mut().find(|entry| entry.bucket == bucket);
+        let known = known.map(std::mem::take);
+        known.is_some_and(|entry| entry.block(now).is_some())
+    }
+
+    /// The blocks that this gateway has imposed since the last call.
+    pub fn take_penalties(&self) -> Vec<Imposed> {
+        self.generation.penalties.news.lock().drain(..).collect()
+    }
+
+    /// Counters of penalties.
+    pub fn penalty_counts(&self) -> PenaltyCounts {
+        let penalties = &self.generation.penalties;
+        PenaltyCounts {
+            imposed: penalties.imposed.load(Ordering::Relaxed),
+            uncounted: penalties.uncounted.load(Ordering::Relaxed),
+            untold: penalties.untold.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The entry of a key, or the one with the least to lose, which makes room for it; `None`: all are
+/// blocks of other keys.
+fn room(set: &mut Set, bucket: u128, now: Timestamp) -> Option<&mut Entry> {
     if let Some(known) = set.iter().position(|entry| entry.bucket == bucket) {
         return set.get_mut(known);
     }
-    set.iter_mut()
-        .filter(|entry| worth(entry, now) < below)
-        .min_by_key(|entry| (worth(entry, now), entry.until))
+    let others = set.iter_mut().filter(|entry| entry.block(now).is_none());
+    others.min_by_key(|entry| {
+        let is_counted = entry.until > now;
+        (is_counted, entry.refusals, entry.until)
+    })
 }
-
-/// What would be lost with an entry.
-fn worth(entry: &Entry, now: Timestamp) -> u64 {
-    match entry.block {
-        _ if entry.until <= now => ENDED,
-        Some(block) if block.is_stored() => STORED,
-        Some(block) if block.shared => UNSTORED,
-        Some(_) => ONLY_HERE,
-        None => COUNT + u64::from(entry.refusals),
-    }
-}
-
-/// The worth of an entry without a meaning, of a block that the shared store has, of a count of no
-/// refusals, of a block that the shared store has not confirmed, and of one that no store has.
-const ENDED: u64 = 0;
-const STORED: u64 = 1;
-const COUNT: u64 = 2;
-const UNSTORED: u64 = u64::MAX - 1;
-const ONLY_HERE: u64 = u64::MAX;
 
 /// The set of a key: the low bits of its hash.
 fn place(bucket: u128) -> usize {
@@ -340,12 +293,8 @@ const SETS: usize = 8_192;
 /// The bytes of the table, which all limits with a penalty share.
 pub const PENALTY_TABLE: usize = SETS * size_of::<Mutex<Set>>();
 
-/// Imposed blocks that wait to be told.
+/// Imposed blocks that wait until they are reported.
 const NEWS_MAX: usize = 1_024;
-
-/// How long a gateway refuses by a block that it knows to be in the shared store, without asking
-/// again.
-pub(super) const KNOWN_FOR: Micros = Micros::from_secs(1);
 
 #[cfg(test)]
 mod tests;

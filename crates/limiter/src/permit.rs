@@ -14,7 +14,7 @@ use tollgate_limit::{
 use tollgate_store::Store;
 
 use super::decision::{Standings, bit};
-use super::{Generation, is_in_flight, overridden};
+use super::{Generation, decision, is_in_flight};
 use charge::Charge;
 
 pub(super) use charge::{DrawnFrom, Settle};
@@ -126,23 +126,16 @@ impl Permit {
 
     /// The permit with places for the claims that were not drawn.
     pub(super) fn spread(mut self, left_out: u16) -> Self {
-        self.standings = overridden::spread_standings(&self.standings, left_out);
-        self.ungoverned = overridden::spread_bits(self.ungoverned, left_out);
-        self.unasked = overridden::spread_bits(self.unasked, left_out) | left_out;
+        self.standings = decision::spread_standings(&self.standings, left_out);
+        self.ungoverned = decision::spread_bits(self.ungoverned, left_out);
+        self.unasked = decision::spread_bits(self.unasked, left_out) | left_out;
         if let Some(held) = &mut self.held {
             for charge in &mut held.charges {
-                charge.place = overridden::places(left_out)
+                charge.place = decision::places(left_out)
                     .nth(charge.place)
                     .unwrap_or(charge.place);
             }
         }
-        self
-    }
-
-    /// Without the last `count` claims, which are none of the request's.
-    pub(super) fn without_last(mut self, count: usize) -> Self {
-        let left = self.standings.len().saturating_sub(count);
-        self.standings.truncate(left);
         self
     }
 

@@ -53,11 +53,9 @@ impl Rule {
             .chain(&self.candidate)
     }
 
-    /// The buckets that one request asks because of it: its own, the candidate's, and in a shared
-    /// store that of its penalty.
+    /// The buckets that one request asks because of it: its own, and the candidate's.
     pub fn buckets(&self) -> usize {
-        let candidate = self.candidate.as_ref();
-        self.live.buckets() + candidate.map_or(0, |candidate| candidate.buckets())
+        1 + usize::from(self.candidate.is_some())
     }
 
     /// Whether its refusals say that a budget is used up (402), not that requests come too fast.

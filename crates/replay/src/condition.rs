@@ -73,6 +73,14 @@ impl Condition {
         })
     }
 
+    /// Reads every condition.
+    ///
+    /// # Errors
+    /// What is wrong with the first that cannot be read.
+    pub fn parse_all(texts: &[String]) -> Result<Vec<Self>, String> {
+        texts.iter().map(|text| Self::parse(text)).collect()
+    }
+
     /// Why it says no; `None`: it does not.
     pub fn fails(&self, survey: &Survey, outcome: &Outcome) -> Option<String> {
         let said = self.said(survey, outcome)?;

@@ -8,7 +8,6 @@ mod condition;
 pub mod edit;
 mod events;
 mod floods;
-pub mod guard;
 pub mod html;
 pub mod hull;
 mod interner;

@@ -16,18 +16,17 @@ pub fn words(entry: &Value) -> String {
     let done = match action {
         "override" => set(entry, operator),
         "lift" => format!("{operator} lifted {}{}", subject(entry), replaced(entry)),
+        "end" => format!(
+            "the override of {} by {operator} ended{}",
+            subject(entry),
+            replaced(entry)
+        ),
         "reset" => format!("{operator} filled {}{}", subject(entry), levels(entry)),
         "penalty" => match entry.get("more") {
             Some(more) => format!("penalties blocked {more} more keys"),
             None => format!("a penalty blocked {}{}", subject(entry), until(entry)),
         },
         "log_level" => log_level(entry, operator),
-        "forced_reload" => {
-            let status = entry
-                .get("status")
-                .map_or_else(String::new, Value::to_string);
-            format!("{operator} forced a reload: status {status}")
-        }
         other => format!("{operator}: {other}"),
     };
     match outcome(entry) {
@@ -160,6 +159,10 @@ mod tests {
                 format!("ann lifted {subject} (before: blocked)"),
             ),
             (
+                entry("end", &json!({ "override_before": { "block": true } })),
+                format!("the override of {subject} by ann ended (before: blocked)"),
+            ),
+            (
                 entry("reset", &filled),
                 format!("ann filled {subject} (before: 0 units, after: 10 units)"),
             ),
@@ -174,10 +177,6 @@ mod tests {
             (
                 entry("log_level", &loud),
                 format!("ann set the log level to debug until {until} (before: info)"),
-            ),
-            (
-                entry("forced_reload", &json!({ "status": 200 })),
-                "ann forced a reload: status 200".to_owned(),
             ),
             (
                 entry("override", &lost),

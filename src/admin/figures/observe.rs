@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::Options;
 use super::super::events::changes::{Bucket, bucket};
-use super::super::limits::{LimitCounts, is_near};
+use super::super::limits::{KeyCount, LimitCounts, is_near};
 use super::super::live::{Live, Now, moment};
 use super::super::status::{Server, Status};
 use super::{Exact, FORMAT, Figures, KeyNow, KeysNow, LimitFigures, UpstreamOut};
@@ -130,10 +130,18 @@ impl Live {
             let now = timeout_at(until, level).await.unwrap_or_else(|_| {
                 Now::unknown("its store was not asked, or responds too slowly")
             });
+            let overridden = self.overridden(&one.limit, &one.key);
+            let now = now.penalized(overridden.as_ref(), self.now());
             if !holds(one, &now) {
                 others.insert(bucket(one));
             } else if keys.len() < KEYS_MAX {
-                keys.push(self.key_now(one, now));
+                keys.push(KeyNow {
+                    limit: one.limit.name.to_string(),
+                    count: KeyCount {
+                        overridden: Some(overridden),
+                        ..self.key_count(one, now)
+                    },
+                });
             }
         }
         let now = KeysNow {
@@ -142,13 +150,6 @@ impl Live {
             keys,
         };
         (now, others)
-    }
-
-    fn key_now(&self, busy: &Busy, now: Now) -> KeyNow {
-        KeyNow {
-            limit: busy.limit.name.to_string(),
-            count: self.key_count(busy, now),
-        }
     }
 }
 

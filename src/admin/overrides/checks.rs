@@ -3,7 +3,7 @@
 use super::super::api::Problem;
 use super::super::live::{Live, moment};
 use super::numbers::under;
-use crate::overrides::Setting;
+use crate::overrides::{End, Setting};
 use http::StatusCode;
 use tollgate_limit::{Limit, Micros, Mode, Placement, Timestamp};
 use tollgate_limiter::Effect;
@@ -85,7 +85,7 @@ impl Live {
             None => Ok(()),
             Some(why) => {
                 let detail = format!(
-                    "limit `{}`: {why}; whether an override or a penalty of this caller is in force is not known",
+                    "limit `{}`: {why}; whether an override of this caller is in force is not known",
                     limit.name
                 );
                 Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
@@ -95,31 +95,28 @@ impl Live {
 }
 
 /// The end that is asked for at the moment `now` of this gateway's clock.
-pub(super) fn end(
-    lasts: Option<&str>,
-    until: Option<&str>,
-    now: Timestamp,
-) -> Result<Timestamp, String> {
-    let end = match (lasts, until) {
+pub(super) fn end(lasts: Option<&str>, until: Option<&str>, now: Timestamp) -> Result<End, String> {
+    let (end, last) = match (lasts, until) {
         (Some(lasts), None) => {
             let span = tollgate_config::duration(lasts)
                 .map_err(|why| format!("`for` is a duration like \"1h\": {why}"))?;
-            now.after(span)
+            (End::After(span), now.after(span))
         }
         (None, Some(until)) => {
             let wrong = |why: &dyn std::fmt::Display| {
                 format!("`until` is a time like \"2030-01-31T18:00:00Z\": {why}")
             };
             let until: jiff::Timestamp = until.parse().map_err(|error| wrong(&error))?;
-            u64::try_from(until.as_microsecond())
+            let until = u64::try_from(until.as_microsecond())
                 .map(Timestamp::from_micros)
-                .map_err(|_| wrong(&"it is before 1970"))?
+                .map_err(|_| wrong(&"it is before 1970"))?;
+            (End::At(until), until)
         }
         _ => {
             return Err("an override has an end: exactly one of `for` and `until`".to_owned());
         }
     };
-    if end <= now {
+    if last <= now {
         return Err(match until {
             Some(until) => format!(
                 "an override ends in the future: `{}` is past, it is {} here",
@@ -129,7 +126,7 @@ pub(super) fn end(
             None => "an override ends in the future: `for` is above 0s".to_owned(),
         });
     }
-    if end.since(now) > LONGEST {
+    if last.since(now) > LONGEST {
         let days = LONGEST.0 / DAY;
         return Err(format!(
             "an override lasts {days} days at most: change the numbers in the file for longer"

@@ -6,13 +6,12 @@ use super::super::api::Problem;
 use super::super::changes::reason;
 use super::super::events::{Events, Kind};
 use super::super::live::{Key, Now, moment};
-use super::super::once::change_name;
 use super::super::resets;
 use super::checks::end;
 use super::numbers::numbers;
-use crate::overrides::{Event, InForce, NewOverride, Setting};
+use crate::overrides::{End, Event, InForce, NewOverride, Setting};
 use tollgate_config::settings::Word as _;
-use tollgate_limit::{Limit, Timestamp};
+use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_limiter::Effect;
 
 /// What an operator asks for.
@@ -38,8 +37,8 @@ pub(in crate::admin) struct Asked {
     /// Only tells what would be changed.
     #[serde(default)]
     pub(super) dry_run: bool,
-    /// The name of the change, if several gateways are asked for it.
-    pub(super) change: Option<String>,
+    /// Whether the change is made in the shared store, too; given if several gateways are asked.
+    pub(super) in_store: Option<bool>,
 }
 
 impl Asked {
@@ -62,7 +61,7 @@ impl Asked {
             reason: reason(&self.reason)?,
             limit: self.limit.as_deref(),
             dry_run: self.dry_run,
-            change: change_name(self.change.as_deref())?,
+            in_store: self.in_store,
             set: Some((setting, effect, until)),
         })
     }
@@ -73,12 +72,18 @@ pub(in crate::admin) struct Wanted<'w> {
     pub(in crate::admin) reason: &'w str,
     pub(in crate::admin) limit: Option<&'w str>,
     pub(in crate::admin) dry_run: bool,
-    pub(in crate::admin) change: Option<&'w str>,
+    /// `Some`: several gateways are asked, and this one for the limits of the shared store too, or not.
+    pub(in crate::admin) in_store: Option<bool>,
     /// `None`: an override is lifted.
-    pub(super) set: Option<(Setting, Effect, Timestamp)>,
+    pub(super) set: Option<(Setting, Effect, End)>,
 }
 
 impl<'w> Wanted<'w> {
+    /// Whether this gateway is asked for the change of a limit there.
+    pub(in crate::admin) fn is_for(&self, placement: Placement) -> bool {
+        placement == Placement::Local || self.in_store != Some(false)
+    }
+
     /// Overrides are lifted, or buckets are filled.
     ///
     /// # Errors
@@ -88,7 +93,7 @@ impl<'w> Wanted<'w> {
             reason: reason(&asked.reason)?,
             limit: asked.limit.as_deref(),
             dry_run: asked.dry_run,
-            change: change_name(asked.change.as_deref())?,
+            in_store: asked.in_store,
             set: None,
         })
     }
@@ -190,12 +195,12 @@ impl From<&InForce> for Overridden {
 }
 
 impl Overridden {
-    /// One that would be set now.
-    pub(super) fn of_new(new: &NewOverride, now: Timestamp) -> Self {
+    /// One that would be set now, until then.
+    pub(super) fn of_new(new: &NewOverride, now: Timestamp, until: Timestamp) -> Self {
         Self {
             setting: new.setting.clone(),
             since: moment(now),
-            until: moment(new.until),
+            until: moment(until),
             operator: new.operator.clone(),
             reason: new.reason.clone(),
             why_not: None,

@@ -1,64 +1,88 @@
-//! Lifts overrides of a key of which only the name in logs is known: an override outlasts what the
-//! gateway remembers of refused keys.
+//! Lifts overrides that no limit of the policy leads to: of a key of which only the name in logs is
+//! known, because an override outlasts what the gateway remembers of refused keys, and of a limit
+//! that a reload has removed.
 
-use super::{Changed, FORMAT, Wanted, changed_limit, problem, told};
+use super::{Changed, ChangedLimit, FORMAT, Wanted, problem, told};
 use crate::admin::api::Problem;
 use crate::admin::audit::Outcome;
 use crate::admin::changes::By;
 use crate::admin::live::{Key, Live, Now};
-use crate::admin::once::made_before;
-use crate::overrides::{ChangeError, InForce};
+use crate::overrides::{Bucket, ChangeError, InForce};
+use tollgate_config::settings::Word as _;
+use tollgate_policy::Policy;
 
 impl Live {
-    /// Lifts the overrides whose key has this name.
-    ///
-    /// # Errors
-    /// `unknown` if there is none; otherwise why not everything was changed.
-    pub(super) async fn lift_named(
+    /// The overrides whose key has this name in logs, as far as the change is for them.
+    pub(super) fn overrides_named(&self, name: &str, wanted: &Wanted<'_>) -> Vec<InForce> {
+        let mut in_force = self.overrides.list();
+        in_force.retain(|one| {
+            one.name == *name
+                && wanted.limit.is_none_or(|limit| *limit == *one.limit)
+                && wanted.is_for(one.placement)
+        });
+        in_force
+    }
+
+    /// Those of them whose limit the policy does not have any more.
+    pub(super) fn of_no_limit(
         &self,
+        policy: &Policy,
         name: &str,
         wanted: &Wanted<'_>,
+    ) -> Vec<InForce> {
+        let mut in_force = self.overrides_named(name, wanted);
+        in_force.retain(|one| {
+            let mut limits = policy.rules.iter().map(|rule| &rule.live);
+            !limits.any(|limit| *limit.name == *one.limit && limit.placement == one.placement)
+        });
+        in_force
+    }
+
+    /// Lifts these overrides of one key.
+    ///
+    /// # Errors
+    /// Why not everything was changed.
+    pub(super) async fn lift_all(
+        &self,
+        in_force: Vec<InForce>,
+        key: Key,
+        wanted: &Wanted<'_>,
         by: &By<'_>,
-        unknown: Problem,
     ) -> Result<Changed, Problem> {
         let snapshot = self.current.load_full();
-        let is_asked = |one: &InForce| {
-            one.name == *name && wanted.limit.is_none_or(|limit| *limit == *one.limit)
-        };
-        let mut in_force = self.overrides.list();
-        in_force.retain(is_asked);
-        let Some(first) = in_force.first() else {
-            return Err(unknown);
-        };
-        let key = Key::of(first);
         let mut prepared = by.prepared()?;
-        let (mut limits, mut notes) = (Vec::new(), Vec::new());
+        let mut limits = Vec::new();
         for one in in_force {
-            let rule = snapshot.policy.rules.iter();
-            let rule = rule.filter(|rule| rule.live.placement == one.placement);
-            let mut rule = rule.filter(|rule| *rule.name == *one.limit);
-            let (Some(rule), Some(bucket)) = (rule.next(), one.bucket) else {
-                continue;
-            };
-            let limit = &rule.live;
-            let now = || Now::unknown("the gateway does not know the key");
+            let Some(hash) = one.bucket else { continue };
             let mut before = Some(told(&one, &snapshot));
             let mut unsure = None;
             if !wanted.dry_run {
-                let lifted = self
-                    .overrides
-                    .change_bucket(limit, bucket, None, wanted.change);
-                match self.change_in_time(limit, lifted).await {
+                let of = Bucket {
+                    limit: &one.limit,
+                    placement: one.placement,
+                    hash,
+                };
+                let lifted = self.overrides.change_bucket(of, None);
+                match self.change_in_time(one.placement, lifted).await {
                     Ok(replaced) => before = replaced.map(|one| told(&one, &snapshot)),
-                    Err(ChangeError::MadeBefore) => {
-                        notes.push(made_before(limit));
-                        continue;
+                    Err(error @ ChangeError::Unsure(_)) => {
+                        unsure = Some(problem(&one.limit, &error));
                     }
-                    Err(error @ ChangeError::Unsure(_)) => unsure = Some(problem(limit, &error)),
-                    Err(error) => return Err(problem(limit, &error)),
+                    Err(error) => return Err(problem(&one.limit, &error)),
                 }
             }
-            let lifted = changed_limit(limit, before, None, now());
+            let now = || Now::unknown("the gateway does not know the bucket");
+            let mut rules = snapshot.policy.rules.iter();
+            let rule = rules.find(|rule| *rule.name == *one.limit);
+            let lifted = ChangedLimit {
+                limit: one.limit.clone(),
+                tier: None,
+                store: one.placement.word().to_owned(),
+                before,
+                after: None,
+                words: rule.map_or_else(String::new, |rule| rule.live.words()),
+                now: now(),
+            };
             if !wanted.dry_run {
                 let outcome = Outcome::of(unsure.is_some());
                 self.record(
@@ -74,15 +98,12 @@ impl Live {
             }
             limits.push(lifted);
         }
-        if limits.is_empty() && notes.is_empty() {
-            return Err(unknown);
-        }
         Ok(Changed {
             format: FORMAT,
             dry_run: wanted.dry_run,
             key,
             limits,
-            notes,
+            notes: Vec::new(),
         })
     }
 }

@@ -3,12 +3,42 @@
 use super::documents::{ChangedLimit, Overridden, Wanted};
 use super::numbers::under;
 use crate::admin::api::Problem;
-use crate::admin::audit::{Entry, Outcome, Prepared};
+use crate::admin::audit::{Audit, Entry, Line, Outcome, Prepared};
 use crate::admin::changes::{By, unrecorded};
-use crate::admin::live::{Key, Live, Now};
+use crate::admin::live::{Key, Live, Now, moment};
 use crate::admin::notes::Renumbering;
+use crate::overrides::InForce;
+use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
 use tollgate_limiter::Effect;
+
+/// Writes the line of the audit about an override that has ended by itself. It may not be written, and
+/// the override has ended all the same.
+pub fn record_end(audit: &Audit, one: &InForce) {
+    let unknown = || Now::unknown("an end looks at no bucket");
+    let entry = Entry {
+        reason: one.reason.clone(),
+        limit: one.limit.clone(),
+        key: Key::of(one),
+        store: one.placement.word().to_owned(),
+        before: unknown(),
+        after: unknown(),
+        override_before: Some(one.setting.clone()),
+        until: Some(moment(one.until)),
+        ..Entry::default()
+    };
+    let line = Line {
+        at: moment(one.until),
+        operator: &one.operator,
+        from: "this gateway",
+        action: "end",
+        details: entry,
+    };
+    let recorded = audit.prepare().and_then(|mut audit| audit.record(&line));
+    if let Err(error) = recorded {
+        tracing::error!(%error, limit = one.limit, "the audit cannot be written: an override has ended");
+    }
+}
 
 impl Live {
     /// Writes the line of the audit about a change of a bucket that stood at `before`.

@@ -11,7 +11,7 @@ const units = (number, currency) => (currency ? amount(number, currency) : `${co
 
 // How a bucket stands, in words.
 function levelWords(now) {
-  return bucketWords(now) + (now?.penalty_unknown ? `; whether a penalty blocks it is not known: ${safe(now.penalty_unknown)}` : "");
+  return bucketWords(now);
 }
 
 function bucketWords(now) {
@@ -19,6 +19,7 @@ function bucketWords(now) {
   if (!level) return `not known: ${safe(now?.why_not ?? "it was not asked")}`;
   const rest = `${level.currency ? left(level) : units(level.remaining)} left`;
   if (level.admits) return `${rest}, admitted`;
+  if (now.only_counts) return `${rest}, would refuse, and only counts`;
   return level.admits_at ? `${rest}, refused until ${dated(level.admits_at)}, for ${span(level.admits_in_ms)}` : `${rest}, refused`;
 }
 

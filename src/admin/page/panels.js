@@ -50,6 +50,12 @@ function drawRefused({ refused }) {
 }
 
 function untilWords(key) {
+  const blocked = key.override?.block && !key.override.why_not;
+  const by = key.override?.operator === "penalty" ? "a penalty" : "an operator";
+  return endWords(key) + (blocked ? `, blocked by ${by}` : "");
+}
+
+function endWords(key) {
   if (!key.until) return key.now.why_not ? "not known" : "a place is free";
   const left = Date.parse(key.until) - gatewayNow();
   return left > 0 ? `${dated(key.until)}, in ${span(left)}` : "now";

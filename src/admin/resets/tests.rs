@@ -2,7 +2,7 @@
 
 use super::super::tests::live_of;
 use super::*;
-use crate::overrides::{NewOverride, Setting};
+use crate::overrides::{End, NewOverride, Setting};
 use std::sync::Arc;
 use tollgate_limit::{KeyBytes, Micros};
 
@@ -14,11 +14,11 @@ async fn raise(live: &Live, limit: &Limit, key: &[u8], burst: u64) {
             burst: Some(burst),
             ..Setting::default()
         },
-        until: live.now().after(Micros::from_secs(3_600)),
+        end: End::After(Micros::from_secs(3_600)),
         operator: "ann".to_owned(),
         reason: "a test".to_owned(),
     };
-    let set = live.overrides.change(limit, key, Some(&new), None).await;
+    let set = live.overrides.change(limit, key, Some(&new)).await;
     set.expect("there is room");
 }
 

@@ -19,11 +19,15 @@ use tollgate_limiter::Limiter;
 use tollgate_net::listener::Inherited;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
+use tollgate_telemetry::access::KeyNames;
 
 /// The gateway process that this one replaces.
 #[derive(Debug)]
 pub(in crate::app) struct Predecessor {
     wire: Wire,
+    names: KeyNames,
+    /// Its overrides of local limits.
+    overrides: Option<String>,
     /// Whether it has died; no more messages are exchanged then.
     gone: bool,
 }
@@ -32,9 +36,24 @@ impl Predecessor {
     /// Receives its listening sockets.
     pub(in crate::app) fn greet(stream: UnixStream) -> Result<(Self, Vec<Inherited>), StartError> {
         let mut wire = Wire::new(stream);
-        let sockets = greet(&mut wire).map_err(failed)?;
-        let predecessor = Self { wire, gone: false };
+        let (sockets, names) = greet(&mut wire).map_err(failed)?;
+        let predecessor = Self {
+            wire,
+            names,
+            overrides: None,
+            gone: false,
+        };
         Ok((predecessor, sockets))
+    }
+
+    /// How it names callers' keys.
+    pub(in crate::app) const fn names(&self) -> KeyNames {
+        self.names
+    }
+
+    /// Its overrides of local limits. `None`: it has died, or `names` does not name their buckets.
+    pub(in crate::app) fn overrides(&self, names: KeyNames) -> Option<&str> {
+        self.overrides.as_deref().filter(|_| names == self.names)
     }
 
     /// Reports that every other step is complete, and receives its buckets.
@@ -66,7 +85,12 @@ impl Predecessor {
         // No timeout: the other process has one, and ends this process when it passes.
         self.wire.patience(None)?;
         self.wire.send(&Message::Ready)?;
-        if self.wire.expect_sign(&Message::State)?.is_none() {
+        let state = |message| match message {
+            Message::State(overrides) => Ok(overrides),
+            other => Err(other),
+        };
+        self.overrides = self.wire.expect(state)?;
+        if self.overrides.is_none() {
             return Ok(None);
         }
         let mut descriptors = self.wire.receive_descriptors(1)?;
@@ -98,7 +122,7 @@ impl Predecessor {
     }
 }
 
-fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
+fn greet(wire: &mut Wire) -> io::Result<(Vec<Inherited>, KeyNames)> {
     let invalid = |words: &str| io::Error::new(io::ErrorKind::InvalidData, words.to_owned());
     wire.patience(Some(HELLO_WITHIN))?;
     // Another version may send another message first.
@@ -115,7 +139,9 @@ fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
         }
         Err(error) => return Err(error),
     };
-    let Hello { listeners, .. } = hello;
+    let Hello {
+        listeners, names, ..
+    } = hello;
     let mut sockets = Vec::new();
     for one in listeners {
         sockets.extend(std::iter::repeat_n(one.wanted, one.sockets));
@@ -125,11 +151,8 @@ fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
         wanted: Some(wanted),
         socket: socket.into(),
     };
-    Ok(sockets
-        .into_iter()
-        .zip(descriptors)
-        .map(inherited)
-        .collect())
+    let inherited = sockets.into_iter().zip(descriptors).map(inherited);
+    Ok((inherited.collect(), KeyNames::new(names)))
 }
 
 fn failed(error: io::Error) -> StartError {

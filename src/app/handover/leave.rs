@@ -105,6 +105,7 @@ impl RunningGateway {
         wire.send(&Message::Hello(Hello {
             version: VERSION,
             listeners,
+            names: self.core.names.secret(),
         }))?;
         wire.send_descriptors(&descriptors)?;
         wire.expect_sign(&Message::Ready)?.ok_or_else(gone)?;
@@ -131,7 +132,7 @@ impl RunningGateway {
         out.into_inner().map_err(|error| error.into_error())?;
         buckets.rewind()?;
         wire.patience(Some(SERVING_WITHIN))?;
-        wire.send(&Message::State)?;
+        wire.send(&Message::State(self.core.overrides.handed_over()))?;
         wire.send_descriptors(&[buckets.as_fd()])?;
         drop(buckets);
         let serving = |message| match message {

@@ -11,8 +11,8 @@ pub(super) enum Message {
     Hello(Hello),
     /// The new process has completed every step that can fail.
     Ready,
-    /// The descriptor of the buckets follows.
-    State,
+    /// Its overrides of local limits. The descriptor of the buckets follows.
+    State(String),
     /// The new process has the buckets of these limits.
     Serving(Vec<LimitName>),
     /// The new process may accept.
@@ -27,7 +27,7 @@ impl Message {
         match self {
             Self::Hello(_) => "hello",
             Self::Ready => "ready",
-            Self::State => "state",
+            Self::State(_) => "state",
             Self::Serving(_) => "serving",
             Self::Go => "go",
             Self::Settle(_) => "settle",
@@ -42,6 +42,8 @@ pub(super) struct Hello {
     pub(super) version: u64,
     /// Its listening sockets, in the order of their descriptors.
     pub(super) listeners: Vec<Listener>,
+    /// The secret with which it names callers' keys and the buckets of overrides.
+    pub(super) names: [u8; 16],
 }
 
 /// A listener of the old process.

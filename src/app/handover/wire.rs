@@ -171,6 +171,7 @@ mod tests {
             Message::Hello(Hello {
                 version: VERSION,
                 listeners: Vec::new(),
+                names: [7; 16],
             })
         };
         here.send(&hello()).expect("sent");

@@ -14,7 +14,7 @@ pub(in crate::cli) enum KeyVerb {
     #[command(
         after_help = "Examples:\n  tollgate key reset tenant acme --reason 'their job ran twice' --token-file token.txt\n  \
     tollgate key reset address 192.0.2.7 --limit search --reason 'ticket 4711' --admin unix:/run/tollgate-admin.sock\n\n\
-    Of several gateways each is asked: local buckets are in every gateway, shared ones are in their store.\n\n\
+    Of several gateways each fills the buckets in its process, and one of each store those in the store.\n\n\
     Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
     )]
     Reset(KeyChange),

@@ -108,8 +108,10 @@ pub(in crate::cli) struct Suggest {
 #[command(
     after_help = "Examples:\n  tollgate diff gateway.toml candidate.toml\n  \
     tollgate diff gateway.toml candidate.toml --log access.log\n  \
+    tollgate diff gateway.toml candidate.toml --log access.log --fail-if 'keys_newly_refused > 1%'\n  \
     tollgate diff gateway.toml candidate.toml --log requests.csv --fields time=TIMESTAMP,key=user\n\n\
-    Exit code: 0 they mean the same, 1 they do not or one is not valid, 2 wrong use."
+    Exit code: 0 they mean the same, 1 they do not or one is not valid, 2 wrong use.\n\
+    With --fail-if: 0 no condition holds, whatever else the files say, 1 one does."
 )]
 pub(in crate::cli) struct Diff {
     /// The current configuration
@@ -119,6 +121,9 @@ pub(in crate::cli) struct Diff {
     /// Judge the requests of this access log by both; may be repeated
     #[arg(long = "log", value_name = "LOG")]
     pub(in crate::cli) logs: Vec<PathBuf>,
+    /// Exit with 1 only when this holds on the log, or cannot be known: 'keys_newly_refused > 1%'; may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub(in crate::cli) fail_if: Vec<String>,
     #[command(flatten)]
     pub(in crate::cli) reading: LogOptions,
     /// The output format

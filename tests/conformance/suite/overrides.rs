@@ -1,12 +1,11 @@
-//! What overrides and penalties ask of a store: a bucket that is drawn under other numbers for a while, and a bucket that
-//! blocks a key.
+//! What overrides ask of a store: a bucket that is drawn under other numbers for a while.
 
 use std::sync::Arc;
 
 use fastrand::Rng;
 use tollgate_limit::{
-    Algorithm, Align, Calendar, Change, Claim, Kind, Limit, Micros, Penalty, Rate, Settlement,
-    Standing, Terms, Timestamp, Verdict,
+    Algorithm, Align, Calendar, Claim, Kind, Limit, Micros, Rate, Standing, Terms, Timestamp,
+    Verdict,
 };
 use tollgate_store::Store;
 
@@ -14,71 +13,6 @@ use crate::random::{self, START};
 use crate::subject::{Subject, caller, limit, terms};
 
 const MINUTE: Micros = Micros::from_secs(60);
-
-/// A key is blocked from the charge on, exactly as long as the penalty says, whether or not it is asked and however many
-/// gateways charge; a reset lifts the block.
-pub(crate) async fn a_penalty_blocks_a_key_exactly_until_its_end<S: Subject>() {
-    let now = Timestamp::from_micros(START);
-    let algorithm = Algorithm::new(&terms::<S>(Kind::TokenBucket, 10, MINUTE)).expect("good");
-    let of = Limit {
-        penalty: Some(Penalty {
-            refusals: 20,
-            span: MINUTE,
-            block: Micros::from_secs(600),
-        }),
-        ..Limit::clone(&limit::<S>(0, algorithm))
-    };
-    let bucket = Arc::new(of.penalty_bucket().expect("it has a penalty"));
-    let Some(mut subject) = S::new(&[Arc::clone(&bucket)], now).await else {
-        return;
-    };
-    let [bad, good] = ["bad", "good"].map(caller);
-    assert_eq!(wait(&subject, &bucket, &bad).await, None);
-    for round in 0..2 {
-        let began = now.after(Micros(round * 600_000_000));
-        settle(&subject, &bucket, &bad, Penalty::BLOCK).await;
-        assert_eq!(
-            wait(&subject, &bucket, &bad).await,
-            Some(Micros::from_secs(600))
-        );
-        assert_eq!(wait(&subject, &bucket, &good).await, None);
-        subject.set_time(began.after(Micros::from_secs(100)));
-        settle(&subject, &bucket, &bad, Penalty::BLOCK).await;
-        assert_eq!(
-            wait(&subject, &bucket, &bad).await,
-            Some(Micros::from_secs(500))
-        );
-        subject.set_time(began.after(Micros(599_999_999)));
-        assert_eq!(wait(&subject, &bucket, &bad).await, Some(Micros(1)));
-        subject.set_time(began.after(Micros(600_000_000)));
-        assert_eq!(wait(&subject, &bucket, &bad).await, None);
-    }
-    settle(&subject, &bucket, &bad, Penalty::BLOCK).await;
-    let units = bucket.algorithm.depth().expect("units");
-    settle(&subject, &bucket, &bad, Change::Refund { units }).await;
-    assert_eq!(wait(&subject, &bucket, &bad).await, None);
-}
-
-/// The wait of a claim of no units, drawn and looked at; `None`: it is granted.
-async fn wait<S: Subject>(subject: &S, bucket: &Limit, key: &[u8]) -> Option<Micros> {
-    let claims = [Claim::new(bucket, key, 0)];
-    let looked = subject.store().peek(&claims).await.expect("it answers")[0];
-    let drawn = subject.store().draw(&claims).await.expect("it answers");
-    let wait = |verdict| match verdict {
-        Verdict::Deny { retry_after } => Some(retry_after.expect("a time")),
-        Verdict::Allow { .. } => None,
-    };
-    assert_eq!(drawn.granted, looked.verdict.is_allow());
-    assert_eq!(wait(drawn.standings[0].verdict), wait(looked.verdict));
-    wait(looked.verdict)
-}
-
-async fn settle<S: Subject>(subject: &S, bucket: &Limit, key: &[u8], change: Change) {
-    subject
-        .store()
-        .settle(&[Settlement::new(bucket, key, change)]);
-    subject.settled().await;
-}
 
 /// A caller that has used up a window gets the difference as soon as its number is raised, and is told when the window ends,
 /// whichever numbers it has then.

@@ -96,7 +96,8 @@ table! {
 }
 
 table! {
-    /// Blocks a key that the limit refuses too often. All requests of the key under this limit are then refused, until the block ends.
+    /// Blocks a key that the limit refuses too often: each gateway by the refusals that it makes. All requests of the key under this
+    /// limit are then refused there, until the block ends. A block keeps its end through a reload.
     RawPenalty {
         /// The refusals by one gateway, within a span from the first of them, after which the key is blocked.
         @required("penalty = { after = \"20 refusals in 1m\", block = \"10m\" }") after: Refusals => "20 refusals in 1m",

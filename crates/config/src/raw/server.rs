@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use crate::declare::{settings, words};
 use crate::files::{Authorities, Chain, PrivateKey};
 use crate::forms::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
-use crate::settings::{AccessLog, Listener, ReloadGuard, Secret};
+use crate::settings::{AccessLog, Listener, Secret};
 use crate::validate::address::{ExemptNetworks, ProxyNetworks, check_address};
 use crate::validate::listener::{AdminListener, Listeners};
 use crate::validate::operators::{TokenDigest, check_operator};
 use crate::validate::server::{
-    AccessLogTarget, HostName, LowerCase, NewlyLimited, Upgrade, ViaName, check_server,
+    AccessLogTarget, HostName, LowerCase, Upgrade, ViaName, check_server,
 };
 use crate::validate::services::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
@@ -57,9 +57,6 @@ settings! {
         body_facts: usize as Bytes<usize> [1 << 10..=1 << 20] = "64KiB" => "256KiB",
         /// How a compressed body is treated where a route, an identity or a cost is made of it.
         compressed_bodies: CompressedBodies = "refuse" => "skip",
-        /// Judges a changed file by recent requests before it takes effect, and refuses it where it would newly limit too many
-        /// of them. Without this table every valid file is taken.
-        reload: Option<ReloadGuard> => { refuse_if_newly_limited = "1% of keys" },
         /// Timeouts for clients.
         timeouts: ServerTimeouts => { header_read = "10s", drain = "30s" },
         /// Bounds for clients.
@@ -78,25 +75,6 @@ settings! {
         /// Host names the certificate is shown for; `*.` stands for one label. Default: the names in the certificate.
         hosts: Vec<String> as Vec<LowerCase> => ["*.example.com"],
     }
-}
-
-settings! {
-    /// When a reload is refused because of its effect on recent requests. The table of the file in force decides. It does not
-    /// apply to a start, nor to a `callers` file that is reloaded alone. `POST /-/reload?force` takes the file all the same.
-    for ReloadGuard as Reload {
-        /// The most that may newly be limited: a share of the keys of each limit (`1% of keys`), or of all recent requests
-        /// (`0.5% of requests`). The recent requests are put to the file in force and to the new one; a key counts where only
-        /// the new file refuses a request of it.
-        @required("add refuse_if_newly_limited = \"1% of keys\", or remove the table") refuse_if_newly_limited: NewlyLimited => "1% of keys",
-        /// Memory for recent requests, 1MiB to 4GiB: the oldest ones are forgotten. A request takes 24 bytes and 16 for each
-        /// limit that it draws from, so that 64MiB hold about 1.6 million requests with one limit.
-        remember: Bytes<usize> [1 << 20..=4 << 30] = "64MiB" => "384MiB",
-    }
-    make ReloadGuard {
-        hundredths: refuse_if_newly_limited.0,
-        of_keys: refuse_if_newly_limited.1,
-        bytes: remember,
-    };
 }
 
 words! {

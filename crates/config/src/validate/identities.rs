@@ -6,10 +6,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{callers, check_name, entries_of, jwt, names_of};
-use crate::loader::Reader;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::ShortOr;
+use crate::loader::Reader;
 use crate::problem::{near_or, nearest};
 use crate::raw::{RawFile, RawIdentity};
 use crate::source::{At, Place};

@@ -238,9 +238,7 @@ impl Compiler<'_, '_> {
         let most = tollgate_limit::CLAIMS_MAX;
         if claims > most {
             let title = format!("a route draws from more than {most} buckets");
-            let label = format!(
-                "{claims}: candidates, and the blocks of penalties in a shared store, are buckets too"
-            );
+            let label = format!("{claims}: candidates are buckets too");
             self.context.error(title, place, label);
         }
         claims <= most

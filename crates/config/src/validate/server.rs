@@ -3,7 +3,6 @@
 use super::listener::same_socket;
 use crate::context::Context;
 use crate::declare::forms;
-use crate::quantity::share;
 use crate::reader::Table;
 use crate::settings::{AccessLog, Admin, Listener, Server};
 use crate::source::At;
@@ -20,13 +19,6 @@ forms! {
     HostName -> String = host_name;
     /// A text in lower case.
     LowerCase -> String = |text, _| Some(text.as_str().to_ascii_lowercase());
-    /// A share of keys or of requests, in hundredths of a percent, and whether it is of keys.
-    NewlyLimited -> (u16, bool) = |text, context| {
-        let of_keys = !text.as_str().trim_end().ends_with("requests");
-        let of = if of_keys { "of keys" } else { "of requests" };
-        let share = share(text.as_str(), of).map_err(|flaw| context.flaw(flaw, text));
-        Some((share.ok()?, of_keys))
-    };
     /// Where the access log goes.
     AccessLogTarget -> AccessLog = access_log;
 }

@@ -43,7 +43,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     redirected_to_itself(raw, policy, server, context);
     held_in_places(raw, policy, context);
     unnamed_hosts(raw, policy, context);
-    ceilings::warn(raw, policy, server, context);
+    ceilings::warn(raw, policy, context);
     penalties::of_others(raw, policy, context);
     choices::of_operations(raw, policy, context);
     endpoints::of_all_paths(raw, policy, context);

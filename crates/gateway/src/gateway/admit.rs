@@ -13,7 +13,6 @@ use super::request_context::RequestContext;
 use super::{Gateway, Snapshot, checks};
 use crate::framing::RequestTarget;
 use crate::headers::RequestHeaders;
-use crate::recent::Drawing;
 use crate::rejection::Rejection;
 use tollgate_admission::{Admission, Refusal, RequestView, Step};
 use tollgate_net::server::ConnInfo;
@@ -108,7 +107,6 @@ impl<'s> Driver<'_, 's> {
                 },
                 Step::Look => Box::pin(admission.look(&mut self.context.account, limiter)).await,
                 Step::Draw => {
-                    self.record(request, admission);
                     if !admission.draw_here(&mut self.context.account, limiter) {
                         Box::pin(admission.draw(&mut self.context.account, limiter)).await;
                         now = side.clock.now();
@@ -174,26 +172,6 @@ impl<'s> Driver<'_, 's> {
         let mut facts = read.await?;
         self.context.set_calls(facts.take_calls());
         Ok(facts)
-    }
-
-    /// Records the first draw of a request, where reloads are judged by recent requests.
-    fn record(&self, request: &RequestView<'_, '_>, admission: &Admission) {
-        let who = &admission.who;
-        let account = &self.context.account;
-        let is_first = admission.refusal().is_none() && account.target == 0 && !who.exempt;
-        let numbers = self.snapshot.recorded_as.as_ref().filter(|_| is_first);
-        let (Some(numbers), Some(route)) = (numbers, account.route) else {
-            return;
-        };
-        let drawing = Drawing {
-            at: account.at,
-            route,
-            client: request.described.client,
-            who,
-            claims: &account.claims,
-        };
-        let recorder = &self.gateway.side.recorder;
-        recorder.record(numbers, &self.snapshot.policy, &drawing);
     }
 
     /// The next step of a request that its limits admit.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::decide;
 use crate::proxy_defaults::ProxyDefaults;
-use crate::recent::Numbers;
 use crate::rejection::Rejection;
 use tollgate_limit::{Limit, Mode, Role};
 use tollgate_limiter::{Limiter, OpenCharge};
@@ -34,8 +33,6 @@ pub struct Snapshot {
     pub quota: QuotaFields,
     /// Names in the form the access log writes.
     pub names: Names,
-    /// The numbers under which requests are recorded; `None`: they are not.
-    pub recorded_as: Option<Arc<Numbers>>,
     /// The settings of the listeners for decisions.
     pub deciding: decide::Settings,
     /// The prepared refusals of each limit.
@@ -118,18 +115,9 @@ impl Snapshot {
             follows,
             quota,
             names,
-            recorded_as: None,
             deciding: decide::Settings::default(),
             denials,
             near,
-        }
-    }
-
-    /// The same snapshot, whose requests are recorded under these numbers.
-    pub fn recorded_as(self, numbers: Option<Arc<Numbers>>) -> Self {
-        Self {
-            recorded_as: numbers,
-            ..self
         }
     }
 

@@ -8,6 +8,7 @@ use http::StatusCode;
 use super::{Asked, Decided, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
 use tollgate_admission::outcome_word;
 use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp, Verdict};
+use tollgate_limiter::Block;
 use tollgate_policy::Policy;
 use tollgate_telemetry::TraceParent;
 
@@ -58,10 +59,8 @@ struct KeptLimit {
     key: u32,
     enforced: bool,
     refused: bool,
-    /// Whether the standing is that of a block, not of the bucket.
-    blocked: bool,
-    /// Whether that block is a penalty.
-    penalty: bool,
+    /// The block that refused its key; the standing is then none of the bucket.
+    block: Option<Block>,
 }
 
 impl Chunk {
@@ -126,8 +125,7 @@ impl Chunk {
                 key: small(key.len()),
                 enforced: charge.enforced,
                 refused: denied.is_some_and(|denied| denied.is_refused_by(place)),
-                blocked: denied.is_some_and(|denied| denied.is_blocked_at(place)),
-                penalty: denied.is_some_and(|denied| denied.is_penalty_at(place)),
+                block: denied.and_then(|denied| denied.block_at(place).copied()),
             });
         }
         self.records.push(Record {
@@ -207,12 +205,8 @@ impl Chunk {
             cost: one.cost,
             enforced: one.enforced,
             outcome: outcome_word(one.standing.as_ref(), one.enforced),
-            standing: one.standing.filter(|_| !one.blocked),
-            blocked: one
-                .standing
-                .filter(|_| one.blocked)
-                .and_then(|standing| wait(&standing)),
-            by_penalty: one.penalty,
+            standing: one.standing.filter(|_| one.block.is_none()),
+            block: one.block,
         };
         Refusal {
             policy: Arc::clone(policy),

@@ -26,7 +26,7 @@ pub(crate) use chunk::shortened;
 pub use latest::{Example, Latest};
 use ring::{Reading, Ring};
 use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp};
-use tollgate_limiter::Denied;
+use tollgate_limiter::{Block, Denied};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::DecisionId;
@@ -168,10 +168,8 @@ pub struct JudgedLimit {
     pub outcome: &'static str,
     /// How the bucket stood; `None`: it was not asked, or a block or a penalty refused the key.
     pub standing: Option<Standing>,
-    /// For how long a block or a penalty refuses the key; `None`: none does.
-    pub blocked: Option<Micros>,
-    /// Whether that is a penalty; otherwise an operator's override blocks the key.
-    pub by_penalty: bool,
+    /// The block that refused the key; `None`: none did.
+    pub block: Option<Block>,
 }
 
 impl Refusals {

@@ -31,7 +31,7 @@ pub use carry::{Carried, Carry, CarryReport};
 pub use carry::{place_of, same_bucket};
 pub use held_places::HeldPlaces;
 pub use learnt::{Learnt, Places, Share};
-pub use penalized::{Blocked, Penalized};
+pub use penalized::Penalized;
 pub use snapshot::{Remembered, SnapshotError, Unpaid};
 
 use bucket::{Bucket, Moving, Whose};

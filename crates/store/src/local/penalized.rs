@@ -18,19 +18,8 @@ pub struct Penalized {
     pub until: Timestamp,
     /// The refusals in that span.
     pub refusals: u32,
-    /// The block.
-    pub block: Option<Blocked>,
-}
-
-/// A block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blocked {
-    /// When a lone caller is admitted.
-    pub admits: Timestamp,
-    /// Whether it belongs into the shared store.
-    pub shared: bool,
-    /// Whether the shared store has not confirmed yet that it has the block.
-    pub unstored: bool,
+    /// When a lone caller is admitted; `None`: the key is not blocked.
+    pub admits: Option<Timestamp>,
 }
 
 /// Writes what is known of these keys.
@@ -40,13 +29,12 @@ pub(super) fn write(penalized: &[Penalized], out: &mut impl Write) -> io::Result
         out.write_all(&one.bucket.to_le_bytes())?;
         out.write_all(&one.until.as_micros().to_le_bytes())?;
         out.write_all(&one.refusals.to_le_bytes())?;
-        let Some(block) = one.block else {
+        let Some(admits) = one.admits else {
             out.write_all(&[COUNTED])?;
             continue;
         };
-        let is = |condition: bool, bit: u8| if condition { bit } else { 0 };
-        out.write_all(&[BLOCKED | is(block.shared, SHARED) | is(block.unstored, UNSTORED)])?;
-        out.write_all(&block.admits.as_micros().to_le_bytes())?;
+        out.write_all(&[BLOCKED])?;
+        out.write_all(&admits.as_micros().to_le_bytes())?;
     }
     Ok(())
 }
@@ -58,21 +46,16 @@ pub(super) fn read(input: &mut impl Read, shift: Shift) -> Result<Vec<Penalized>
         let (low, high) = (read_u64(input)?, read_u64(input)?);
         let until = read_moment(input, shift)?;
         let refusals = read_u32(input)?;
-        let kind = read_u8(input)?;
-        let block = match kind & !(SHARED | UNSTORED) {
+        let admits = match read_u8(input)? {
             COUNTED => None,
-            BLOCKED => Some(Blocked {
-                admits: read_moment(input, shift)?,
-                shared: kind & SHARED != 0,
-                unstored: kind & UNSTORED != 0,
-            }),
+            BLOCKED => Some(read_moment(input, shift)?),
             _ => return Err(SnapshotError::Corrupt("an unknown kind of penalty")),
         };
         all.push(Penalized {
             bucket: u128::from(high) << 64 | u128::from(low),
             until,
             refusals,
-            block,
+            admits,
         });
     }
     Ok(all)
@@ -80,5 +63,3 @@ pub(super) fn read(input: &mut impl Read, shift: Shift) -> Result<Vec<Penalized>
 
 const COUNTED: u8 = 0;
 const BLOCKED: u8 = 1;
-const SHARED: u8 = 2;
-const UNSTORED: u8 = 4;

@@ -15,6 +15,11 @@ impl KeyNames {
         Self(secret)
     }
 
+    /// The secret, for a process that takes over.
+    pub const fn secret(&self) -> [u8; 16] {
+        self.0
+    }
+
     /// The name of the bytes that select a bucket: 16 hexadecimal digits.
     pub fn name(&self, key: &[u8]) -> [u8; 16] {
         hex(SipHasher13::new_with_key(&self.0).hash(key))

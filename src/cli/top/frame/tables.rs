@@ -113,13 +113,17 @@ pub(super) fn refused_table(rows: &[Row<'_>], fleet: bool) -> Table {
     } in rows
     {
         let count = &key.count;
+        let by = match count.blocked_by() {
+            Some(by) => format!(", blocked by {by}"),
+            None => String::new(),
+        };
         let until = match &count.until {
             Some(until) => format!(
-                "{} (in {})",
+                "{} (in {}){by}",
                 of_day(until),
                 span(instant(until) - instant(at))
             ),
-            None => "not known".to_owned(),
+            None => format!("not known{by}"),
         };
         table.row(
             gateway,

@@ -1,12 +1,11 @@
-//! `ceiling = true`: what would let a limit be exceeded is an error, what may is a warning. Whether
-//! reservations are a bound is checked when routes are known (`together::ceilings`).
+//! `ceiling = true`: what would let a limit be exceeded is an error. Whether reservations are a
+//! bound is checked when routes are known (`together::ceilings`).
 
 use super::Builder;
 use crate::reader::Mirror;
-use crate::settings::Topology;
 use crate::source::Place;
 use crate::validate::costs::Settlement;
-use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
+use tollgate_limit::{Kind, Micros, Mode, Placement, WhenDown};
 
 /// A cost that is a bound, as a help of an error writes it.
 const RESERVATION: &str = "cost = { usage = \"openai\", max = 30000, plus = \"body_bytes\" }";
@@ -126,21 +125,6 @@ impl Builder<'_, '_> {
             let label = "while the store does not respond, each gateway would grant by itself";
             let help = "write when_down = \"refuse\" for this limit";
             self.breaks_ceiling(raw.when_down.place(), label, help);
-        }
-        let keeps = raw.on_failover().value == OnFailover::Keep;
-        if keeps && matches!(store.topology, Topology::Sentinel | Topology::Cluster) {
-            let title = format!(
-                "a fail-over may let the ceiling `{}` be exceeded",
-                self.name.value
-            );
-            let place = raw.on_failover.place().unwrap_or(self.ceiling_place());
-            let label = "a replica that is promoted may lack the charges of the last moments";
-            let problem = self.context.warning(title, place, label);
-            problem.help(if store.topology == Topology::Sentinel {
-                "write on_failover = \"drain\": then every bucket starts empty; or let the server wait for its replicas"
-            } else {
-                "use one server or redis+sentinel:// with on_failover = \"drain\", or an SQL database with synchronous replicas"
-            });
         }
     }
 }

@@ -119,7 +119,7 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
         }
         BuildError::TooManyClaims { route, claims } => {
             let title = format!("a route draws from {claims} buckets at once");
-            let label = "16 are the most, candidates and blocks of penalties among them";
+            let label = "16 are the most, candidates among them";
             context.error(title, places.route(route).1, label);
         }
         BuildError::TooManyTargets(route) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fixtures::{START, bucket, claim, limit, terms};
 use crate::clock::Clock;
-use crate::local::{Blocked, Carry, ColdStart, LocalStore, Penalized, Remembered};
+use crate::local::{Carry, ColdStart, LocalStore, Penalized, Remembered};
 use tollgate_limit::{Change, Kind, Limit, Micros, Settlement, Timestamp, Verdict};
 
 #[test]
@@ -220,26 +220,17 @@ fn snapshot_keeps_penalties_and_the_names_of_their_keys() {
         bucket: u128::MAX - 5,
         until: START.after(Micros::from_secs(60)),
         refusals: 7,
-        block: None,
+        admits: None,
     };
-    let blocked = |shared, unstored| Penalized {
+    let blocked = Penalized {
         bucket: 1 << 64,
         refusals: 0,
-        block: Some(Blocked {
-            admits: START.after(Micros::from_secs(90)),
-            shared,
-            unstored,
-        }),
+        admits: Some(START.after(Micros::from_secs(90))),
         ..counted
     };
     let also = Remembered {
         learnt: Vec::new(),
-        penalized: vec![
-            counted,
-            blocked(false, false),
-            blocked(true, false),
-            blocked(true, true),
-        ],
+        penalized: vec![counted, blocked],
         ..Remembered::default()
     };
     let mut snapshot = Vec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::fixtures::{START, claim, limit};
 use super::restarts::one_of_each;
 use crate::clock::Clock;
-use crate::local::{Blocked, ColdStart, Learnt, LocalStore, Penalized, Remembered, Share};
+use crate::local::{ColdStart, Learnt, LocalStore, Penalized, Remembered, Share};
 use tollgate_limit::{Align, Calendar, Kind, Limit, Micros, Terms, Timestamp};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -118,11 +118,7 @@ fn restart_after_the_clock_was_set_forward_moves_what_is_known_of_limits_and_key
             bucket: 7,
             until: first,
             refusals: 0,
-            block: Some(Blocked {
-                admits: second,
-                shared: true,
-                unstored: false,
-            }),
+            admits: Some(second),
         };
         Remembered {
             learnt: vec![(0, Learnt::Share(share))],

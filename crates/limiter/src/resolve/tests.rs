@@ -2,7 +2,7 @@ use super::*;
 use crate::Override;
 use crate::{Limiter, Permit};
 use tollgate_limit::fixtures::RATES;
-use tollgate_limit::{Kind, Placement, fixtures};
+use tollgate_limit::{Kind, Micros, Placement, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
 
