@@ -106,7 +106,6 @@ fn schema(sql: Option<Sql>) -> ExitCode {
 }
 
 /// What to say of a first argument that is neither a verb, an option nor a file.
-#[expect(clippy::disallowed_methods, reason = "the arguments are read here")]
 fn misspelt() -> Option<String> {
     let word = std::env::args_os().nth(1)?.into_string().ok()?;
     let command = Cli::command();
