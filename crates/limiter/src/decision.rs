@@ -37,13 +37,9 @@ pub struct Denied {
     /// Bit i: claim i was decided without its store.
     ungoverned: u16,
     /// The blocks that refused claims, each with its claim's place. The standing of such a claim is
-    /// none of a bucket.
-    blocks: Option<Box<Blocks>>,
+    /// none of a bucket. In a box, because few requests have one and each has room for a refusal.
+    blocks: Option<Box<SmallVec<[(usize, Block); 1]>>>,
 }
-
-/// Blocks with the places of their claims; in a box, because few requests have any.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Blocks(Vec<(usize, Block)>);
 
 /// A refusal because a store did not respond and its limit says `when_down = "refuse"`, or because
 /// another process has the limit's share; nothing was charged here.
@@ -153,8 +149,7 @@ impl Denied {
         }
         self.refused |= bit(place);
         self.unasked &= !bit(place);
-        let blocks = self.blocks.get_or_insert_default();
-        blocks.0.push((place, block));
+        self.blocks.get_or_insert_default().push((place, block));
         self.set_retry_after();
     }
 
@@ -176,20 +171,15 @@ impl Denied {
 
     /// Whether a penalty blocks a key of the request.
     pub fn is_penalty(&self) -> bool {
-        self.blocks()
-            .iter()
-            .any(|(_, block)| block.cause == BlockCause::Penalty)
+        let mut blocks = self.blocks.iter().flat_map(|blocks| blocks.iter());
+        blocks.any(|(_, block)| block.cause == BlockCause::Penalty)
     }
 
     /// The block that refused the claim at `place`. Its standing then says for how long, and nothing
     /// of its bucket.
     pub fn block_at(&self, place: usize) -> Option<&Block> {
-        let mut blocks = self.blocks().iter();
+        let mut blocks = self.blocks.iter().flat_map(|blocks| blocks.iter());
         blocks.find(|(at, _)| *at == place).map(|(_, block)| block)
-    }
-
-    fn blocks(&self) -> &[(usize, Block)] {
-        self.blocks.as_ref().map_or(&[], |blocks| &blocks.0)
     }
 
     /// The standing of each bucket, in the order of the claims.

@@ -1,9 +1,8 @@
 //! What decides about a claim before its bucket does: an operator's override, or a block of its key.
 //!
 //! A block refuses before anything is drawn. A claim without a limit is left out of the draw. A
-//! claim with other numbers is drawn under them, as one of another tier: a shared store keeps each
-//! bucket with the largest burst it was drawn under. So neither the beginning nor the end of an override refills anything (DESIGN: "Several numbers for
-//! one bucket").
+//! claim with other numbers is drawn under them, as one of another tier. So neither the beginning nor
+//! the end of an override refills anything (DESIGN: "Several numbers for one bucket").
 
 use std::sync::Arc;
 
@@ -118,7 +117,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         if let Some(block) = blocks.max_by_key(|block| block.admits) {
             return By::Block(block);
         }
-        hit.and_then(|hit| self.numbers(claim, hit))
+        hit.and_then(|hit| numbers(claim, hit))
             .map_or(By::Bucket, By::Numbers)
     }
 
@@ -133,29 +132,29 @@ impl<S: Store + Send + Sync> Generation<S> {
 
     /// The limits with other numbers.
     pub(super) fn limits_under(&self, claims: &[Claim<'_>], found: &Found) -> Limits {
-        let numbers = |(claim, hit): (&Claim<'_>, &Option<Hit>)| self.numbers(claim, hit.as_ref()?);
-        claims.iter().zip(found).map(numbers).collect()
+        let under = |(claim, hit): (&Claim<'_>, &Option<Hit>)| numbers(claim, hit.as_ref()?);
+        claims.iter().zip(found).map(under).collect()
     }
+}
 
-    /// The numbers of an override. Numbers that the limit cannot have any more, because a reload has
-    /// changed it, leave it as it is.
-    fn numbers(&self, claim: &Claim<'_>, hit: &Hit) -> Option<Box<Numbers>> {
-        if let Effect::Places(places) = hit.effect {
-            let limit = claim.limit.with_places(places).ok()?;
-            return Some(Box::new(Numbers {
-                limit,
-                conditions: Some(Conditions::Set(places)),
-            }));
-        }
-        let Effect::Numbers { rate, burst } = hit.effect else {
-            return None;
-        };
-        let limit = claim.limit.with_numbers(rate, burst).ok()?;
-        Some(Box::new(Numbers {
+/// The numbers of an override. Numbers that the limit cannot have any more, because a reload has
+/// changed it, leave it as it is.
+fn numbers(claim: &Claim<'_>, hit: &Hit) -> Option<Box<Numbers>> {
+    if let Effect::Places(places) = hit.effect {
+        let limit = claim.limit.with_places(places).ok()?;
+        return Some(Box::new(Numbers {
             limit,
-            conditions: None,
-        }))
+            conditions: Some(Conditions::Set(places)),
+        }));
     }
+    let Effect::Numbers { rate, burst } = hit.effect else {
+        return None;
+    };
+    let limit = claim.limit.with_numbers(rate, burst).ok()?;
+    Some(Box::new(Numbers {
+        limit,
+        conditions: None,
+    }))
 }
 
 impl Resolved {
@@ -176,7 +175,7 @@ impl Resolved {
         for (place, (claim, by)) in claims.iter().zip(&self.0).enumerate() {
             match by {
                 By::Unlimited => left_out |= decision::bit(place),
-                By::Numbers(numbers) => drawn.push(numbers.of(claim)),
+                By::Numbers(own) => drawn.push(own.of(claim)),
                 By::Bucket | By::Block(_) => drawn.push(*claim),
             }
         }
