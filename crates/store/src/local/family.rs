@@ -28,21 +28,23 @@ pub(super) fn of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&'l Limi
     }
 }
 
-/// A table for each of `limits`; `make` creates one for each family.
+/// A table for each of `limits`, in which those of one name are neighbours; `make` creates one for each
+/// family.
 pub(super) fn tables(
     limits: &[Arc<Limit>],
     mut make: impl FnMut(&[&Limit]) -> Arc<Table>,
 ) -> Box<[Arc<Table>]> {
     let mut tables: Vec<Arc<Table>> = Vec::with_capacity(limits.len());
-    for limit in limits {
-        let elder = limits[..tables.len()]
-            .iter()
-            .position(|elder| same(elder, limit));
-        let table = match elder {
-            Some(elder) => Arc::clone(&tables[elder]),
-            None => make(&of(limit, limits)),
-        };
-        tables.push(table);
+    for named in limits.chunk_by(|one, next| one.name == next.name) {
+        let first = tables.len();
+        for (place, limit) in named.iter().enumerate() {
+            let elder = named[..place].iter().position(|elder| same(elder, limit));
+            let table = match elder {
+                Some(elder) => Arc::clone(&tables[first + elder]),
+                None => make(&of(limit, named)),
+            };
+            tables.push(table);
+        }
     }
     tables.into()
 }

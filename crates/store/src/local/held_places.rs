@@ -33,11 +33,14 @@ impl LocalStore {
     pub fn held_places(&self) -> Vec<HeldPlaces> {
         let held = RefCell::new(Vec::new());
         for (index, (limit, table)) in self.limits.iter().zip(&self.tables).enumerate() {
+            if !limit.algorithm.holds_places() {
+                continue;
+            }
             // Tiers share the table of their limit.
             let is_elder = !self.limits[..index]
                 .iter()
                 .any(|elder| family::same(elder, limit));
-            if !limit.algorithm.holds_places() || !is_elder {
+            if !is_elder {
                 continue;
             }
             table.latest().visit(|moving| {
