@@ -190,19 +190,19 @@ async fn overrides_thread_has_nothing_to_do_without_overrides() {
     assert!((3_590..=3_600).contains(&span), "{span}");
     set(b"first", None).await;
     let span = idle().expect("an end").as_secs();
-    assert!(span <= 1, "one has ended a moment ago: {span}");
+    assert!((7_190..=7_200).contains(&span), "{span}");
 }
 
 #[tokio::test]
-async fn overrides_thread_is_idle_again_some_time_after_the_last_end() {
+async fn overrides_thread_is_idle_again_after_the_last_end() {
     let clock = clock();
     let (overrides, limit) = overrides(&clock);
     let new = block(clock.now().after(Micros::from_secs(60)));
     let set = overrides.change(&limit, b"k", Some(&new)).await;
     set.expect("there is room");
-    clock.advance(Micros::from_secs(60));
+    clock.advance(Micros::from_secs(59));
     assert!(overrides.0.idle_for().is_some());
-    clock.advance(Micros::from_secs(10));
+    clock.advance(Micros::from_secs(1));
     assert_eq!(overrides.0.idle_for(), None);
 }
 
