@@ -33,11 +33,11 @@ impl Core {
         let audit = admin::Audit::new(in_force.admin.audit.clone(), self.gateway.clock.clone());
         let (events, ends) = (self.events.clone(), audit.clone());
         self.overrides.on_change(move |event| {
-            admin::overrides::emit(&events, event);
             // A lift has the line of its operator.
             if !event.set && !event.lifted {
                 admin::overrides::record_end(&ends, &event.one);
             }
+            admin::overrides::emit(&events, event);
         });
         let options = admin::Options {
             hosts: in_force.admin.hosts.clone(),

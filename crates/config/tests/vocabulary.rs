@@ -62,7 +62,6 @@ fn config_file_with_every_key_is_valid() {
         (rule.live.algorithm.kind(), rule.live.placement)
     };
     assert_eq!(placed("search"), (Kind::TokenBucket, Placement::Shared));
-    assert_eq!(placed("cold"), (Kind::TokenBucket, Placement::Local));
     assert_eq!(placed("month"), (Kind::FixedWindow, Placement::Shared));
     assert_eq!(placed("heavy_jobs").0, Kind::InFlight);
     for name in [

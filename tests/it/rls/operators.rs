@@ -168,7 +168,9 @@ fn rls_descriptor_is_shown_reset_raised_and_blocked_as_every_caller() {
         entries.iter().all(|entry| entry["limit"] == "login"),
         "{audit}"
     );
-    assert_eq!(entries.len(), 5, "{audit}");
+    // The end of the raise is a line that no operator made.
+    let made = entries.iter().filter(|entry| entry["action"] != "end");
+    assert_eq!(made.count(), 5, "{audit}");
 }
 
 #[test]

@@ -235,7 +235,7 @@ mod tests {
             with(|facts| facts.procedures = false),
             with(|facts| facts.tables[0].1 = "MyISAM".into()),
             with(|facts| facts.tables[2].1 = "InnoDB".into()),
-            with(|facts| facts.tables[0].2 = "tollgate 2".into()),
+            with(|facts| facts.tables[0].2 = "tollgate 1".into()),
             with(|facts| drop(facts.tables.pop())),
             with(|facts| facts.lacks = Some("UPDATE command denied".into())),
         ] {

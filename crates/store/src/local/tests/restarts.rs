@@ -119,14 +119,14 @@ fn a_clean_restart_refills_no_bucket_whatever_the_algorithm() {
         .iter()
         .map(|old| {
             let terms = terms(old.algorithm.kind(), 20, Micros::from_secs(3600), 20);
-            Arc::new(limit(old.index, &old.name, &terms, 1 << 15))
+            Arc::new(limit(old.index, &old.name, &terms, 1 << 20))
         })
         .collect();
     changed[5] = Arc::new(limit(
         5,
         &limits[5].name,
         &terms(Kind::Interval, 20, Micros::from_secs(3600), 20),
-        1 << 15,
+        1 << 20,
     ));
     let (after, report) =
         LocalStore::restored(&changed, clock, std::io::Cursor::new(&snapshot)).expect("sound");

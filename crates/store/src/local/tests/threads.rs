@@ -39,7 +39,8 @@ fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
                         .draw_at(&[claim(&limits[0], b"k")], Timestamp::from_micros(now))
                         .granted
                     {
-                        granted.push(now);
+                        let next = clock.load(std::sync::atomic::Ordering::Relaxed);
+                        granted.push((next - step, now));
                     }
                 }
                 granted
@@ -54,12 +55,20 @@ fn no_window_of_any_length_sees_more_than_the_limit_on_any_number_of_threads() {
                     .collect::<Vec<_>>()
             });
             grants.sort_unstable();
-            // Of the grants i..=j, (j - i + 1) p <= burst p + (t_j - t_i) n; one pass with the least left end so far.
+            // Each was granted between the moment of its request and the last one that any thread had when it was
+            // decided. Of the grants i..=j, (j - i + 1) p <= burst p + (t_j - t_i) n, where t_i is the earliest
+            // moment of them and of those after, and t_j the last one.
             let (n, p) = (i128::from(quota.n), i128::from(quota.p));
+            let mut earliest = u64::MAX;
+            for (_, at) in grants.iter_mut().rev() {
+                earliest = earliest.min(*at);
+                *at = earliest;
+            }
             let mut least = i128::MAX;
-            for (index, at) in grants.iter().enumerate() {
-                let here = index as i128 * p - i128::from(*at) * n;
-                least = least.min(here);
+            for (index, (decided, at)) in grants.iter().enumerate() {
+                let index = index as i128;
+                least = least.min(index * p - i128::from(*at) * n);
+                let here = index * p - i128::from(*decided) * n;
                 assert!(
                     here - least + p <= i128::from(burst) * p,
                     "{amount} per {period}, {threads} threads: {index}"
