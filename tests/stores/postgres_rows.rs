@@ -1,6 +1,6 @@
 //! Rows of PostgreSQL that another program wrote: a limit of another algorithm under the same name, a later gateway.
 
-use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Settlement, Timestamp};
+use tollgate_limit::{Claim, Kind, Limit, Micros, Timestamp};
 use tollgate_store::clock::Clock;
 use tollgate_store::{Store, StoreError};
 
@@ -15,9 +15,6 @@ const LEASE: &str = "UPDATE tollgate_buckets
                      SET kind = 9, a = NULL, b = NULL, c = NULL, level = NULL, at = NULL,
                          more = ARRAY[a, b, c, level - price * taken - 3 * b, at, 5, 3, at + 3600000000]
                      WHERE octet_length(key) = 16";
-/// Its kind, the whole units left, and the holder and units of its lease.
-const LEASED: &str = "SELECT kind, more[4] / more[2], more[6], more[7] FROM tollgate_buckets
-                      WHERE octet_length(key) = 16";
 const ROWS: &str =
     "SELECT kind, epoch, a, b, c, d, level, at, price, taken, more FROM tollgate_buckets
                     WHERE octet_length(key) = 16";
@@ -25,44 +22,6 @@ const ROWS: &str =
 /// A fixed window of that name.
 fn window(name: &str) -> std::sync::Arc<Limit> {
     limit(name, 0, &terms(Kind::FixedWindow, 1000, HOUR))
-}
-
-#[tokio::test]
-async fn corrections_of_another_algorithm_keep_the_leases_of_a_row() {
-    if !Postgres::available() {
-        return;
-    }
-    let server = Postgres::start_with(&["fsync=off"]);
-    let store = StoreKind::Postgres.connect(&server.url()).await;
-    let now = bucket("total", 0, 10, HOUR, 10);
-    for _ in 0..4 {
-        assert!(draw(&store, &now, b"k").await.unwrap());
-    }
-    server.psql("postgres", LEASE);
-    // Of requests that were admitted before a reload made a token bucket of the limit: they drew from other buckets.
-    let jobs = limit("total", 0, &terms(Kind::InFlight, 10, HOUR));
-    let corrections: [(&Limit, Change, u64); 3] = [
-        (&window("total"), Change::Refund { units: 1 }, 3),
-        (&window("total"), Change::Charge { more: 1 }, 3),
-        (&jobs, Change::Release { units: 1 }, 3),
-    ];
-    for (limit, change, left) in corrections {
-        store.settle(&[Settlement::new(limit, b"k", change)]);
-        // A question that goes the same way comes behind it.
-        store.peek(&[Claim::new(limit, b"k", 1)]).await.unwrap();
-        assert_eq!(
-            server.psql("postgres", LEASED),
-            format!("9|{left}|5|3\n"),
-            "{change:?}"
-        );
-    }
-    // What is leased and what was drawn still count.
-    store.forget_bounds();
-    let mut left = 0;
-    while draw(&store, &now, b"k").await.unwrap() {
-        left += 1;
-    }
-    assert_eq!(left, 3, "of ten, four drawn and three leased");
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ fn reset_without_a_store_changes_nothing_and_says_so() {
     });
     let done = reset(gateway.admin);
     assert!(done.starts_with("HTTP/1.1 503"), "{done}");
-    assert!(done.contains("the store"), "{done}");
+    assert!(done.contains("limit `total`: not available"), "{done}");
 }
 
 /// A change of limits in the process is made also if the store does not respond for the limits that are written first.
