@@ -144,7 +144,7 @@ fn override_unlimited_admits_at_once_ends_by_itself_and_is_audited() {
         (&json!("search"), &json!(false))
     );
     let text = std::fs::read_to_string(&file).expect("the audit");
-    let lines = text.lines().map(|line| serde_json::from_str(line));
+    let lines = text.lines().map(serde_json::from_str);
     let lines: Vec<Value> = lines.collect::<Result<_, _>>().expect("lines of JSON");
     let [set, end] = &lines[..] else {
         panic!("the change and its end: {text}");

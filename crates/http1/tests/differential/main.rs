@@ -30,7 +30,13 @@ fn http1_requests_accepted_are_those_that_hyper_and_httparse_accept() {
             assert_eq!(end, Some(message.to - message.from), "{}", told());
         }
         let theirs = hyper_peer::requests(&bytes);
-        assert_prefix(&ours, &theirs, told);
+        // hyper refuses a target with a character that no URI has.
+        let is_encoded = |message: &Message| {
+            let mut raw = bytes[message.from..message.to].iter();
+            message.what.contains('%') && raw.any(|byte| b"\"<>`".contains(byte))
+        };
+        let encoded = ours.iter().position(is_encoded).unwrap_or(ours.len());
+        assert_prefix(&ours[..encoded], &theirs, told);
     }
     assert!(accepted > ROUNDS / 2, "{accepted} were accepted");
 }
