@@ -46,6 +46,9 @@ pub(super) struct Table {
     /// The limit's own numbers first, then those of its tiers: all of rates, or all of places in
     /// flight.
     numbers: Box<[Numbers]>,
+    /// Those of token buckets that a reload has replaced, in which buckets are kept until their next
+    /// grant. They have the indices after the others.
+    replaced: Vec<Replaced>,
     /// Created when first touched, so that an idle limit uses almost no memory.
     chunks: Box<[OnceLock<Chunk>]>,
     /// Shards in each chunk.
@@ -62,6 +65,14 @@ pub(super) struct Numbers {
     /// The tier of these numbers; `None`: callers without a tier.
     pub(super) tier: Option<Arc<str>>,
     pub(super) algorithm: Algorithm,
+}
+
+/// Numbers that the table has no longer.
+#[derive(Debug)]
+struct Replaced {
+    /// The index of those that have taken their place.
+    by: u16,
+    own: Arc<Algorithm>,
 }
 
 /// Counts what a table does to stay within its memory.
@@ -88,11 +99,22 @@ impl Table {
         Self {
             order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed),
             numbers: numbers.collect(),
+            replaced: Vec::new(),
             chunks: (0..shards / chunk).map(|_| OnceLock::new()).collect(),
             chunk,
             birth: OnceLock::new(),
             counts: Counts::default(),
             successor: OnceLock::new(),
+        }
+    }
+
+    /// Notes that buckets come into the table which are kept in `own`, before the first of them comes:
+    /// then they need no boxes. `by`: the index of the numbers that take their place.
+    pub(super) fn replace(&mut self, by: u16, own: &Arc<Algorithm>) {
+        let is_kept = matches!(**own, Algorithm::TokenBucket(_)) && **own != *self.algorithm(by);
+        if is_kept && self.replaced.len() < REPLACED_MAX {
+            let own = Arc::clone(own);
+            self.replaced.push(Replaced { by, own });
         }
     }
 
@@ -252,6 +274,9 @@ fn span(index: usize, places: usize) -> (u64, u64) {
 
 /// The largest age of a request at its draw, counted from its arrival.
 pub(super) const LATE: Micros = Micros::from_secs(1);
+
+/// The most sets of numbers that have been replaced: more reloads than pass while a bucket fills.
+pub(super) const REPLACED_MAX: usize = 64;
 
 /// The most shards created at once.
 const CHUNK_SHARDS: usize = 16;

@@ -16,7 +16,7 @@ use crate::clock::{Clock, Shift};
 use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
 use crate::local::state_bytes::{OWN, read_moving};
-use crate::local::table::Table;
+use crate::local::table::{REPLACED_MAX, Table};
 use crate::local::{Carried, Carry, CarryReport, LocalStore, family, learnt, penalized};
 
 impl LocalStore {
@@ -146,11 +146,24 @@ impl<'l> Restoring<'l> {
             }
             self.make_table(moved);
         }
+        // Those of buckets that are kept in numbers of before a reload, or of an override.
+        let mut others: Vec<(Numbers, Moved)> = Vec::new();
         while let Some((own, bucket)) = self.read_bucket(numbers, input)? {
             let Some(moved) = &moved else { continue };
-            match own.map(|own| self.moved(own, moved.place)) {
-                Some(of_its_own) => self.adopt(bucket, &of_its_own),
-                None => self.adopt(bucket, moved),
+            let Some(own) = own else {
+                self.adopt(bucket, moved);
+                continue;
+            };
+            match others.iter().find(|(numbers, _)| *numbers == own) {
+                Some((_, of_its_own)) => self.adopt(bucket, of_its_own),
+                None => {
+                    let of_its_own = self.moved(own, moved.place);
+                    self.make_table(&of_its_own);
+                    self.adopt(bucket, &of_its_own);
+                    if others.len() < REPLACED_MAX {
+                        others.push((own, of_its_own));
+                    }
+                }
             }
         }
         Ok(())
@@ -197,11 +210,15 @@ impl<'l> Restoring<'l> {
         let Some(elder) = self.elder(moved.place) else {
             return;
         };
-        if moved.carry == Carry::Afresh || self.tables[elder].is_some() {
+        if moved.carry == Carry::Afresh {
             return;
         }
-        let variants = family::of(&self.limits[moved.place], self.limits);
-        self.tables[elder] = Some(Table::new(&variants));
+        let limit = &self.limits[moved.place];
+        let new = || Table::new(&family::of(limit, self.limits));
+        let table = self.tables[elder].get_or_insert_with(new);
+        if let Some(from) = &moved.from {
+            table.replace(table.place_of(limit.tier.as_deref()), from);
+        }
     }
 
     fn adopt(&self, bucket: Moving, moved: &Moved) {

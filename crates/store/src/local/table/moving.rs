@@ -5,27 +5,37 @@ use std::sync::Arc;
 use crate::local::bucket::{Bucket, Moving, Whose};
 use tollgate_limit::{Limit, Timestamp};
 
-use super::{Shard, Slot, Table, span};
+use super::{Replaced, Shard, Slot, Table, span};
 
 impl Table {
     /// A table for `limits` (changed numbers, or another algorithm) with every bucket of this one
     /// moved into it. Callers of a tier get its numbers, or the limit's own.
     pub(in crate::local) fn succeeded_by(&self, limits: &[&Limit], now: Timestamp) -> Arc<Self> {
-        let successor = Arc::new(Self::new(limits));
-        // Before the first bucket is marked as moved, so that a thread that sees the mark finds the
-        // successor.
-        let set = self.successor.set(Arc::clone(&successor));
-        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
         let kept_in: Vec<_> = self
             .numbers
             .iter()
             .map(|numbers| Arc::new(numbers.algorithm.clone()))
             .collect();
+        let by_in = |successor: &Self, by: u16| {
+            let tier = self.numbers[usize::from(by)].tier.as_deref();
+            successor.place_of(tier)
+        };
+        let mut successor = Self::new(limits);
+        for (by, own) in (0..).zip(&kept_in) {
+            successor.replace(by_in(&successor, by), own);
+        }
+        for Replaced { by, own } in &self.replaced {
+            successor.replace(by_in(&successor, *by), own);
+        }
+        let successor = Arc::new(successor);
+        // Before the first bucket is marked as moved, so that a thread that sees the mark finds the
+        // successor.
+        let set = self.successor.set(Arc::clone(&successor));
+        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
         self.move_to(|moving| {
-            let place = usize::from(moving.bucket.by);
-            let by = successor.place_of(self.numbers[place].tier.as_deref());
-            if let Some(moving) = moving.carried(&kept_in[place], successor.algorithm(by), by, now)
-            {
+            let from = &kept_in[usize::from(moving.bucket.by)];
+            let by = by_in(&successor, moving.bucket.by);
+            if let Some(moving) = moving.carried(from, successor.algorithm(by), by, now) {
                 successor.adopt(moving, now);
             }
         });

@@ -2,11 +2,12 @@
 //! numbers do not fit, are in boxes.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
 use tollgate_limit::{Algorithm, Timestamp};
 
-use super::{Bucket, Table};
+use super::{Bucket, Replaced, Table};
 
 /// The buckets whose tags begin alike.
 #[derive(Debug, Default)]
@@ -54,8 +55,8 @@ impl Place {
         }
     }
 
-    /// A bucket, and the numbers at its index; `None`: it needs a box.
-    fn of(bucket: &Bucket, algorithm: &Algorithm) -> Option<Self> {
+    /// A bucket that is kept in the numbers at an index; `None`: it needs a box.
+    fn of(bucket: &Bucket, algorithm: &Algorithm, index: usize) -> Option<Self> {
         let (first, at, last) = match (algorithm, &bucket.state) {
             (Algorithm::TokenBucket(_), State::Level(Level { level, at })) => {
                 (level.cast_unsigned(), *at, bucket.largest)
@@ -69,17 +70,16 @@ impl Place {
             (Algorithm::InFlight(_), State::Held(held)) => (held.units, Timestamp::default(), 0),
             _ => return None,
         };
-        let (at, by) = (at.as_micros(), u64::from(bucket.by));
-        let fits = at <= MOMENT_MAX && by <= BY_MAX && bucket.own.is_none();
-        fits.then_some(Self {
+        let (at, index) = (at.as_micros(), index as u64);
+        (at <= MOMENT_MAX && index <= INDEX_MAX).then_some(Self {
             first,
             last,
-            moment: by << MOMENT_BITS | at,
+            moment: index << MOMENT_BITS | at,
         })
     }
 
     /// The index of its numbers.
-    fn by(self) -> u16 {
+    fn index(self) -> u16 {
         (self.moment >> MOMENT_BITS) as u16
     }
 
@@ -190,7 +190,7 @@ impl Shard {
         let mut boxed = bucket;
         if let Some(flat) = self.places.get_mut(place) {
             let folded = match &boxed {
-                Some(bucket) => Place::of(bucket, table.algorithm(bucket.by)),
+                Some(bucket) => table.fold(bucket),
                 None => Some(Place::FREE),
             };
             *flat = folded.unwrap_or(Place::BOXED);
@@ -240,6 +240,13 @@ impl Shard {
         })
     }
 
+    /// How many buckets are in boxes.
+    #[cfg(test)]
+    pub(super) fn boxes(&self) -> usize {
+        let rest = self.rest.iter();
+        rest.flat_map(|rest| rest.buckets.iter().flatten()).count()
+    }
+
     /// The places of buckets.
     fn all(&self) -> impl Iterator<Item = usize> + use<> {
         let more = self.rest.as_ref().map_or(0, |rest| rest.tags.len());
@@ -248,13 +255,30 @@ impl Shard {
 }
 
 impl Table {
+    /// A bucket as a place stores it; `None`: it needs a box.
+    fn fold(&self, bucket: &Bucket) -> Option<Place> {
+        let Some(own) = &bucket.own else {
+            return Place::of(bucket, self.algorithm(bucket.by), bucket.by.into());
+        };
+        let is_own = |one: &Replaced| one.by == bucket.by && Arc::ptr_eq(&one.own, own);
+        let index = self.replaced.iter().position(is_own)?;
+        Place::of(bucket, own, self.numbers.len() + index)
+    }
+
     /// A bucket from what a place stores.
     fn unfold(&self, flat: Place) -> Bucket {
-        let by = flat.by();
-        let (state, largest) = flat.state(self.algorithm(by));
+        let index = flat.index();
+        let replaced = usize::from(index).checked_sub(self.numbers.len());
+        let (by, own) = match replaced.map(|index| &self.replaced[index]) {
+            None => (index, None),
+            Some(Replaced { by, own }) => (*by, Some(Arc::clone(own))),
+        };
+        let (state, largest) = flat.state(own.as_deref().unwrap_or(self.algorithm(by)));
         Bucket {
+            state,
             largest,
-            ..Bucket::new(state, by)
+            by,
+            own,
         }
     }
 }
@@ -273,4 +297,4 @@ const MORE: usize = FLOOR + 1;
 const MOMENT_BITS: u32 = 52;
 const MOMENT_MAX: u64 = (1 << MOMENT_BITS) - 1;
 /// The last index is that of the marks.
-const BY_MAX: u64 = (1 << (u64::BITS - MOMENT_BITS)) - 2;
+const INDEX_MAX: u64 = (1 << (u64::BITS - MOMENT_BITS)) - 2;

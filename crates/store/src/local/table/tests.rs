@@ -76,3 +76,41 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before(
             .is_allow()
     );
 }
+
+/// Buckets are kept in the numbers of their last grant, for which a table has an index, through several reloads.
+#[test]
+fn reload_with_other_numbers_puts_no_bucket_into_a_box() {
+    let numbers = |amount| {
+        let terms = terms(Kind::TokenBucket, amount, Micros::from_secs(3600), amount);
+        limit(0, "it", &terms, 1 << 16)
+    };
+    let table = |amount: u64, before: Option<Arc<Table>>| {
+        let limit = numbers(amount);
+        let table = match before {
+            Some(before) => before.succeeded_by(&[&limit], START),
+            None => Arc::new(Table::new(&[&limit])),
+        };
+        for key in 0..20_u64 {
+            let claim = Claim::new(&limit, b"", 1);
+            let tag = key << 59 | amount;
+            assert!(
+                table
+                    .draw(tag, &claim, START)
+                    .is_some_and(|one| one.verdict.is_allow())
+            );
+        }
+        table
+    };
+    let table = table(30, Some(table(20, Some(table(10, None)))));
+    let (mut buckets, mut boxes) = (0, 0);
+    for shard in table.chunks.iter().filter_map(OnceLock::get).flatten() {
+        let shard = shard.lock();
+        buckets += shard.buckets(&table).count();
+        boxes += shard.boxes();
+    }
+    assert_eq!((buckets, boxes), (60, 0));
+    let Some(standing) = table.draw(10, &Claim::new(&numbers(30), b"", 10), START) else {
+        panic!("not moved")
+    };
+    assert!(!standing.verdict.is_allow(), "nine are left: {standing:?}");
+}
