@@ -46,14 +46,14 @@ pub(super) struct RequestContext {
     trace: Option<TraceParent>,
     /// The gateway's own span in that trace, if the request is sampled.
     #[cfg(feature = "otlp")]
-    span: Option<span::Own>,
+    span: Option<Box<span::Own>>,
     head: Option<Head>,
     client: Option<IpAddr>,
     caller: Option<Arc<Caller>>,
     /// The JSON-RPC calls that a refusal must answer one by one.
     calls: Option<Box<Calls>>,
     store_micros: Option<u64>,
-    upstream: Option<usize>,
+    upstream: Option<u32>,
     upstream_micros: Option<u64>,
     reason: &'static str,
     turned_away: bool,

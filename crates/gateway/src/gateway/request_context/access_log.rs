@@ -85,7 +85,7 @@ impl RequestContext {
             retry_after_micros: self.account.judged.retry_after().map(|wait| wait.0),
             upstream: self
                 .upstream
-                .map(|upstream| &names.upstreams[upstream])
+                .map(|upstream| &names.upstreams[upstream as usize])
                 .unwrap_or_default(),
             over_limit: self.account.target as u64,
             user_agent: sent(&head.user_agent),

@@ -39,7 +39,7 @@ impl RequestContext {
         let waited = outcome.map_or(Micros::ZERO, |forwarded| forwarded.waited);
         let sign = outcome.map_or_else(|error| error.blame().sign, |response| response.blame.sign);
         let outcome = outcome.map(|forwarded| forwarded.response.status());
-        self.upstream = Some(upstream);
+        self.upstream = u32::try_from(upstream).ok();
         let slot = self.snapshot.labels.upstream(upstream);
         let took = self.side.clock.now().since(since);
         if sign != ServerSign::Nothing {

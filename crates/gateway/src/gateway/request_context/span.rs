@@ -25,7 +25,6 @@ impl RequestContext {
 
 /// The span, and who sent the request.
 #[cfg(feature = "otlp")]
-#[derive(Clone, Copy)]
 pub(super) struct Own {
     /// The sender's span; `None`: the trace begins here.
     parent: Option<std::num::NonZeroU64>,
@@ -41,9 +40,9 @@ impl RequestContext {
         let Some(trace) = spans.sampled(self.trace, || fastrand::u64(..)) else {
             return false;
         };
-        self.span = Some(Own {
+        self.span = Some(Box::new(Own {
             parent: self.trace.map(|sent| sent.span_id),
-        });
+        }));
         self.trace = Some(trace);
         true
     }
@@ -51,7 +50,7 @@ impl RequestContext {
     /// Makes the gateway the sender of the trace, if it has a span in it. `tracestate` belongs to
     /// the trace of the sender.
     pub(in crate::gateway) fn pass_trace_on(&self, headers: &mut HeaderMap) {
-        let (Some(own), Some(trace)) = (self.span, self.trace) else {
+        let (Some(own), Some(trace)) = (&self.span, self.trace) else {
             return;
         };
         if own.parent.is_none() {
@@ -64,7 +63,8 @@ impl RequestContext {
 
     /// Exports the span.
     pub(super) fn export(&self, [received, sent]: [u64; 2], took: u64) {
-        let (Some(own), Some(spans), Some(head)) = (self.span, &self.side.spans, &self.head) else {
+        let (Some(own), Some(spans), Some(head)) = (&self.span, &self.side.spans, &self.head)
+        else {
             return;
         };
         // A client decides about the lengths, and thousands of spans may wait for the collector.
@@ -103,7 +103,7 @@ impl RequestContext {
                 .as_ref()
                 .map_or_else(String::new, |caller| caller.name.to_string()),
             upstream: self.upstream.map_or_else(String::new, |upstream| {
-                policy.upstreams[upstream].name.to_string()
+                policy.upstreams[upstream as usize].name.to_string()
             }),
             user_agent: text(&head.user_agent),
         });
