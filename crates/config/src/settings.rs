@@ -191,7 +191,7 @@ pub struct Sent {
     pub answered: StatusCode,
 }
 
-/// `as IDENTITY:CALLER`, the input of [`tollgate_policy::Policy::identify_as`].
+/// `as IDENTITY:CALLER`: the caller that a test takes for granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCaller {
     /// The identity's name.
