@@ -1,4 +1,4 @@
-//! The order of admission, without I/O: each step says what must be done next, and whoever drives it
+//! The order of admission, without I/O: each step says what must be done next, and the driver of it
 //! does that, with the body and the clock that it has.
 //!
 //! 1. What decides is read from the body, where the route or its limits ask for it.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tollgate_policy::route::OverLimit;
 use tollgate_policy::{Asked, BodyFacts, Claims, Descriptor, Identified, Match, Policy, sent};
 
-/// A request with its route. Whoever moves the request meanwhile makes the view anew.
+/// A request with its route. Code that moves the request meanwhile makes the view anew.
 pub struct RequestView<'d, 'r> {
     /// The rules that it was put to.
     pub policy: &'d Policy,

@@ -27,7 +27,7 @@ impl Placed for Node {
 }
 
 impl Draft {
-    /// Says of each member of a construct that was read, and that nobody asked for, that it is not imported. `defaults`:
+    /// Says of each unread member of a construct that was read that it is not imported. `defaults`:
     /// members that say what holds without them.
     pub(crate) fn unread_members(&mut self, node: &Node, defaults: &[(&str, &str)]) {
         for (key, member) in node.entries() {
@@ -39,7 +39,7 @@ impl Draft {
         }
     }
 
-    /// Says of everything in a file that speaks of limiting, and that nobody asked for, that it is not imported.
+    /// Says of everything unread in a file that speaks of limiting that it is not imported.
     pub(crate) fn unread(&mut self, node: &Node) {
         if node
             .text_at("kind")

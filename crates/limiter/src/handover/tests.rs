@@ -125,7 +125,7 @@ fn handover_refunds_go_to_the_process_that_was_charged() {
     );
 }
 
-/// Nobody gains by a request that costs more than its estimate.
+/// No caller gains by a request that costs more than its estimate.
 #[test]
 fn handover_what_a_request_costs_more_is_charged_in_both_processes() {
     let clock = Clock::manual(START);
