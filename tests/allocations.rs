@@ -146,7 +146,7 @@ fn first_request_of_an_outage_with_ten_shares_makes_no_table() {
         .build()
         .expect("a runtime");
     LARGEST.set(0);
-    let decision = runtime.block_on(limiter.check(&claims, now));
+    let decision = runtime.block_on(limiter.decide(&claims, now).finish(&Deadline::default()));
     let largest = LARGEST.get();
     assert!(matches!(decision, Decision::Allow(_)), "the shares decide");
     assert!(largest < 16 << 10, "{largest} bytes at once");

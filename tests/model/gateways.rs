@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use tollgate_limit::{Algorithm, Claim, Limit, Micros, Placement, Terms, Timestamp};
-use tollgate_limiter::{Decision, Effect, Limiter, Override};
+use tollgate_limiter::{Deadline, Decision, Effect, Limiter, Override};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 
@@ -202,10 +202,11 @@ impl World {
             limiter, limits, ..
         } = &self.gateways[gateway];
         let claims = [Claim::new(&limits[index], key, 1)];
-        match self
-            .runtime
-            .block_on(limiter.check(&claims, self.clock.now()))
-        {
+        let (deciding, deadline) = (
+            limiter.decide(&claims, self.clock.now()),
+            Deadline::default(),
+        );
+        match self.runtime.block_on(deciding.finish(&deadline)) {
             Decision::Allow(mut permit) => {
                 permit.forwarded();
                 Ok(())

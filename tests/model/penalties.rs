@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use tollgate_limit::{Algorithm, Claim, Limit, Micros, Penalty, Placement, Timestamp, Verdict};
-use tollgate_limiter::{Decision, Effect, Limiter, Override};
+use tollgate_limiter::{Deadline, Decision, Effect, Limiter, Override};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 
@@ -162,8 +162,11 @@ impl World {
         let now = self.clock.now();
         let expected = self.expected(gateway, index);
         let claims = [Claim::new(&self.limits[index], KEY, 1)];
-        let decided = self.gateways[gateway].check(&claims, now);
-        let decided = match self.runtime.block_on(decided) {
+        let (deciding, deadline) = (
+            self.gateways[gateway].decide(&claims, now),
+            Deadline::default(),
+        );
+        let decided = match self.runtime.block_on(deciding.finish(&deadline)) {
             Decision::Allow(mut permit) => {
                 permit.forwarded();
                 Ok(())

@@ -1,12 +1,14 @@
 //! What a request draws from, what was judged of it, and what its response can still change: from its
 //! arrival to the end of its response.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{Method, Request};
 
 use crate::settle::{self, Head, Owed};
 use crate::{Judged, denial};
-use tollgate_limit::{Micros, Timestamp};
+use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 use tollgate_limiter::{Deadline, Permit};
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::Refused;
@@ -43,6 +45,12 @@ impl Account {
             judged: Judged::Not,
             owed: Owed::default(),
         }
+    }
+
+    /// Whether the shared store must be asked about what it draws from.
+    pub fn asks_store(&self, limits: &[Arc<Limit>]) -> bool {
+        let mut limits = self.claims.charges().iter().map(|one| &limits[one.limit]);
+        limits.any(|limit| limit.placement == Placement::Shared)
     }
 
     /// Makes the charges final, except for the corrections that the response can bring. Until then

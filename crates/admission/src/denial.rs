@@ -29,7 +29,7 @@ pub fn contents(denied: &Denied, claims: &Claims, policy: &Policy) -> Refused {
         never_fits: refusing().any(|(place, limit)| {
             // A concurrency limit has no retry time either, but its slots become free.
             matches!(
-                denied.standings()[place].verdict,
+                denied.outcomes()[place].standing.verdict,
                 Verdict::Deny { retry_after: None }
             ) && !matches!(limit.algorithm, Algorithm::InFlight(_))
         }),
@@ -49,7 +49,7 @@ fn budgets(denied: &Denied, claims: &Claims, policy: &Policy) -> Vec<SpentBudget
         let Some(quota) = limit.rate_words() else {
             continue;
         };
-        let standing = &denied.standings()[place];
+        let standing = &denied.outcomes()[place].standing;
         let in_words = |units| words::units(units, limit.currency.as_deref());
         // Under a ceiling, what a request states above the highest cost, or unreadably, counts
         // as one unit more than the limit can ever grant: that is no cost of the request.

@@ -20,7 +20,7 @@ mod upstream_quota;
 mod view;
 
 pub use account::Account;
-pub use judged::{Judged, outcome_word};
+pub use judged::Judged;
 pub use order::{Admission, Refusal, Step};
 pub use upstream_quota::follow;
 pub use view::RequestView;

@@ -13,7 +13,7 @@ use http::StatusCode;
 
 use crate::{Account, Judged, RequestView, denial};
 use tollgate_limit::Timestamp;
-use tollgate_limiter::{Decision, Denied, Limiter, Unavailable};
+use tollgate_limiter::{Deciding, Decision, Denied, Limiter, Unavailable};
 use tollgate_policy::{Asked, Claimed, Claims, Identified, IdentityRefusal};
 
 /// What must be done next.
@@ -23,7 +23,7 @@ pub enum Step {
     Read(Asked),
     /// Wait for [`Admission::look`].
     Look,
-    /// Draw: [`Admission::draw_here`], otherwise wait for [`Admission::draw`].
+    /// Draw, and wait for what [`Admission::draw`] returns.
     Draw,
     /// Wait until this moment.
     Hold(Timestamp),
@@ -67,31 +67,25 @@ enum Stage {
     /// Nothing, or the body.
     #[default]
     Arrived,
-    /// A look at the limits of a target. `last`: no other target takes what they refuse.
-    Looking {
-        last: bool,
-    },
-    /// The refusals that looks have found are to be counted.
-    Counting,
-    /// They were counted.
-    Refused,
+    /// A look at the limits of a target.
+    Looking,
     Drawing,
     Holding,
 }
 
 impl Admission {
-    /// Goes on with the request. `now`: the moment at which what the last step asked for was done.
+    /// Goes on with the request. `limiter`: the one that looks and draws; `now`: the moment at which
+    /// what the last step asked for was done.
     pub fn step(
         &mut self,
         account: &mut Account,
         request: &RequestView<'_, '_>,
+        limiter: &Limiter,
         now: Timestamp,
     ) -> Step {
         match self.stage {
             Stage::Arrived => self.identify(account, request),
-            Stage::Looking { .. } => self.looked(account, request),
-            Stage::Counting => Step::Look,
-            Stage::Refused => self.refuse(account),
+            Stage::Looking => self.looked(account, request, limiter),
             Stage::Drawing => self.drawn(account, request, now),
             Stage::Holding => self.admit(account, request),
         }
@@ -141,50 +135,49 @@ impl Admission {
             Claimed::Complete => self.draw_next(),
             Claimed::Refused(refusal) => self.refuse_charged(Refusal::Unidentified(refusal)),
             Claimed::Unverified if account.claims.is_empty() => self.verify(account, request),
-            Claimed::Unverified => self.look_next(request, account.target),
+            Claimed::Unverified => self.look_next(),
         }
     }
 
-    fn look_next(&mut self, request: &RequestView<'_, '_>, target: usize) -> Step {
-        let last = request.next_target(target).is_none();
-        self.stage = Stage::Looking { last };
+    fn look_next(&mut self) -> Step {
+        self.stage = Stage::Looking;
         Step::Look
     }
 
     /// Looks whether the limits that need no signature would admit the request, without charging
     /// them.
     pub async fn look(&mut self, account: &mut Account, limiter: &Limiter) {
-        let (at, deadline) = (account.at, &account.deadline);
         let list = account.claims.list(limiter.limits());
-        if let Stage::Looking { last } = self.stage {
-            let Err(denied) = limiter.look(&list, at, deadline).await else {
-                return;
-            };
+        let looked = limiter.look(&list, account.at, &account.deadline).await;
+        if let Err(denied) = looked {
             account.judged = Judged::Denied(denied);
-            if !last {
-                return;
-            }
-        }
-        // No target takes the request, so no draw will count the refusals.
-        self.stage = Stage::Refused;
-        if let Judged::Denied(denied) = &mut account.judged {
-            limiter.count_look(&list, denied, at);
-        }
-        for (_, claims, denied) in &mut self.targets {
-            let list = claims.list(limiter.limits());
-            limiter.count_look(&list, denied, at);
         }
     }
 
-    fn looked(&mut self, account: &mut Account, request: &RequestView<'_, '_>) -> Step {
-        if account.judged.denied().is_none() {
+    fn looked(
+        &mut self,
+        account: &mut Account,
+        request: &RequestView<'_, '_>,
+        limiter: &Limiter,
+    ) -> Step {
+        let Judged::Denied(_) = account.judged else {
             return self.verify(account, request);
-        }
+        };
         if self.pass_on(account, request) {
-            return self.look_next(request, account.target);
+            return self.look_next();
         }
-        self.stage = Stage::Counting;
-        Step::Look
+        // No target takes the request, so no draw counts the refusals.
+        let at = account.at;
+        let count = |claims: &Claims, denied: &mut Denied| {
+            limiter.count_look(&claims.list(limiter.limits()), denied, at);
+        };
+        if let Judged::Denied(denied) = &mut account.judged {
+            count(&account.claims, denied);
+        }
+        for (_, claims, denied) in &mut self.targets {
+            count(claims, denied);
+        }
+        self.refuse(account)
     }
 
     /// Verifies the signature. The request is decided about from its route's own target on.
@@ -218,30 +211,36 @@ impl Admission {
         self.draw_next()
     }
 
-    /// Draws at once, if every bucket is in the process; returns whether that was possible.
-    pub fn draw_here(&mut self, account: &mut Account, limiter: &Limiter) -> bool {
-        let list = account.claims.list(limiter.limits());
-        let decision = limiter.try_check(&list, account.at);
-        drop(list);
-        let is_decided = decision.is_some();
-        if let Some(decision) = decision {
-            self.judged(account, decision);
+    /// Draws. What it returns must be waited for: the shared store is asked.
+    #[must_use = "the draw may not be over"]
+    pub fn draw<'a>(
+        &'a mut self,
+        account: &'a mut Account,
+        limiter: &'a Limiter,
+    ) -> Option<impl Future<Output = ()> + 'a> {
+        let Account {
+            at,
+            deadline,
+            claims,
+            judged,
+            ..
+        } = account;
+        match limiter.decide(&claims.list(limiter.limits()), *at) {
+            Deciding::Decided(decision) => {
+                self.judged(judged, decision);
+                None
+            }
+            Deciding::Asking(draw) => Some(async move {
+                let decision = draw.ask(deadline).await;
+                self.judged(judged, decision);
+            }),
         }
-        is_decided
     }
 
-    /// Draws from the store.
-    pub async fn draw(&mut self, account: &mut Account, limiter: &Limiter) {
-        let list = account.claims.list(limiter.limits());
-        let decision = limiter.ask(&list, account.at, &account.deadline).await;
-        drop(list);
-        self.judged(account, decision);
-    }
-
-    fn judged(&mut self, account: &mut Account, decision: Decision) {
+    fn judged(&mut self, judged: &mut Judged, decision: Decision) {
         match decision {
-            Decision::Allow(permit) => account.judged = Judged::Permitted(permit),
-            Decision::Deny(denied) => account.judged = Judged::Denied(denied),
+            Decision::Allow(permit) => *judged = Judged::Permitted(permit),
+            Decision::Deny(denied) => *judged = Judged::Denied(denied),
             Decision::Unavailable(unavailable) => self.unavailable = Some(unavailable),
         }
     }

@@ -50,34 +50,43 @@ pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) 
 }
 
 impl Draw {
-    /// How long a granted request must be held: the longest wait of its enforced limits. Each
-    /// bucket counts the request at its own due moment.
+    /// How long a granted request must be held.
     pub fn wait(&self, claims: &[Claim<'_>]) -> Micros {
-        let waits = claims
-            .iter()
-            .zip(&self.standings)
-            .filter(|(claim, _)| claim.enforced)
-            .map(|(_, standing)| match standing.verdict {
-                Verdict::Allow { wait } => wait,
-                Verdict::Deny { .. } => Micros::ZERO,
-            });
-        waits.max().unwrap_or_default()
+        longest_hold(self.enforced(claims))
     }
 
-    /// When a refused request may be retried: after the longest wait of the enforced limits that
-    /// refused it; `None` if one of them has no retry time.
+    /// When a refused request may be retried; `None`: no wait is known to help.
     pub fn retry_after(&self, claims: &[Claim<'_>]) -> Option<Micros> {
-        let refusals = claims
-            .iter()
-            .zip(&self.standings)
-            .filter(|(claim, _)| claim.enforced);
-        refusals
-            .filter_map(|(_, standing)| match standing.verdict {
-                Verdict::Allow { .. } => None,
-                Verdict::Deny { retry_after } => Some(retry_after),
-            })
-            .try_fold(Micros::ZERO, |slowest, retry_after| {
-                Some(slowest.max(retry_after?))
-            })
+        longest_wait(self.enforced(claims))
     }
+
+    fn enforced(&self, claims: &[Claim<'_>]) -> impl Iterator<Item = Verdict> {
+        let all = claims.iter().zip(&self.standings);
+        let enforced = all.filter(|(claim, _)| claim.enforced);
+        enforced.map(|(_, standing)| standing.verdict)
+    }
+}
+
+/// How long a request must be held that these enforced limits grant: the longest wait. Each bucket counts
+/// the request at its own due moment.
+pub fn longest_hold(verdicts: impl Iterator<Item = Verdict>) -> Micros {
+    let waits = verdicts.map(|verdict| match verdict {
+        Verdict::Allow { wait } => wait,
+        Verdict::Deny { .. } => Micros::ZERO,
+    });
+    waits.max().unwrap_or_default()
+}
+
+/// When a request may be retried that some of these enforced limits refuse. Every one of them must be
+/// able to pay, so the longest wait counts; `None` if one of them has no retry time.
+pub fn longest_wait(verdicts: impl Iterator<Item = Verdict>) -> Option<Micros> {
+    let waits = verdicts.filter_map(|verdict| match verdict {
+        Verdict::Allow { .. } => None,
+        Verdict::Deny { retry_after } => Some(retry_after),
+    });
+    let mut longest = Micros::ZERO;
+    for wait in waits {
+        longest = longest.max(wait?);
+    }
+    Some(longest)
 }

@@ -4,14 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use smallvec::SmallVec;
-
-use tollgate_limit::{Change, Claim, Limit, Micros, Mode, Role, Standing, Timestamp, UNITS_MAX};
+use tollgate_limit::{Change, Claim, Limit, Micros, Role, Timestamp, UNITS_MAX};
 use tollgate_store::local::Tally;
 
-use super::decision::{Denied, bit};
 use super::feedback::Feedback;
-use super::{allows, unasked};
+use super::outcome::{By, Outcome};
 
 /// Counters by a limit's index.
 #[derive(Debug)]
@@ -179,20 +176,11 @@ impl Counters {
         }
     }
 
-    /// Counts a decision; `granted`: the buckets were charged. Bit i of `ungoverned`: claim i was
-    /// decided without its store. Bit i of `undecided`: claim i was not decided at all.
-    pub(super) fn count(
-        &self,
-        claims: &[Claim<'_>],
-        standings: &[Standing],
-        granted: bool,
-        ungoverned: u16,
-        undecided: u16,
-    ) {
-        let unasked = unasked(claims, ungoverned);
+    /// Counts a decision; `granted`: the buckets were charged.
+    pub(super) fn count(&self, claims: &[Claim<'_>], outcomes: &[Outcome], granted: bool) {
         let stripe = STRIPE.with(|stripe| *stripe);
-        for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
-            if undecided & bit(place) != 0 {
+        for (claim, outcome) in claims.iter().zip(outcomes) {
+            if matches!(outcome.by, By::Unasked | By::Unlimited) {
                 continue;
             }
             let Some(Stripes(stripes, _)) =
@@ -201,16 +189,12 @@ impl Counters {
                 continue;
             };
             let counters = &stripes[stripe];
-            let allowed = allows(standing.verdict);
-            let enforced = claim.enforced && claim.limit.mode == Mode::Enforce;
-            let (counter, more) = match (allowed, enforced) {
-                (true, _) => {
-                    if granted && claim.cost > 0 && unasked & bit(place) == 0 {
-                        (&counters.charged, Some(&counters.more_charged))
-                    } else {
-                        (&counters.uncharged, None)
-                    }
+            let allowed = outcome.standing.verdict.is_allow();
+            let (counter, more) = match (allowed, outcome.enforced) {
+                (true, _) if granted && claim.cost > 0 && outcome.by != By::StoreDown => {
+                    (&counters.charged, Some(&counters.more_charged))
                 }
+                (true, _) => (&counters.uncharged, None),
                 (false, true) => (&counters.refused, Some(&counters.more_refused)),
                 (false, false) => (
                     &counters.shadow_refused,
@@ -223,13 +207,13 @@ impl Counters {
                 // takes thousands of such requests to wrap the counter around.
                 more.fetch_add(claim.cost.min(UNITS_MAX) - 1, Ordering::Relaxed);
             }
-            if ungoverned & bit(place) != 0 {
+            if outcome.is_without_store() {
                 counters.ungoverned.fetch_add(1, Ordering::Relaxed);
             }
             if claim.limit.role == Role::Candidate
-                && let Some(live) = live_of(claim, claims, standings)
+                && let Some(live_allows) = live_allows(claim, claims, outcomes)
             {
-                let counter = match (allows(live.verdict), allowed) {
+                let counter = match (live_allows, allowed) {
                     (true, true) => &counters.both_allow,
                     (false, false) => &counters.both_refuse,
                     (false, true) => &counters.only_live_refuses,
@@ -238,17 +222,6 @@ impl Counters {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         }
-    }
-
-    /// Counts a refusal that was found without a draw.
-    pub(super) fn denied(&self, claims: &[Claim<'_>], denied: &Denied) {
-        let refused = claims.iter().enumerate().map(|(place, claim)| Claim {
-            enforced: denied.is_refused_by(place),
-            ..*claim
-        });
-        let refused: SmallVec<[Claim<'_>; 4]> = refused.collect();
-        let undecided = denied.unasked();
-        self.count(&refused, denied.standings(), false, 0, undecided);
     }
 
     /// Counts the units of a correction.
@@ -360,16 +333,15 @@ fn small(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// The live limit's standing on the request that a candidate was judged on.
-fn live_of<'s>(
-    candidate: &Claim<'_>,
-    claims: &[Claim<'_>],
-    standings: &'s [Standing],
-) -> Option<&'s Standing> {
-    let live = claims.iter().position(|claim| {
+/// Whether the live limit would admit the request that a candidate was judged on; `None`: it was not
+/// judged.
+fn live_allows(candidate: &Claim<'_>, claims: &[Claim<'_>], outcomes: &[Outcome]) -> Option<bool> {
+    let live = |claim: &Claim<'_>| {
         claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name
-    })?;
-    standings.get(live)
+    };
+    let mut all = claims.iter().zip(outcomes);
+    let (_, outcome) = all.find(|(claim, _)| live(claim))?;
+    outcome.asked().map(|standing| standing.verdict.is_allow())
 }
 
 /// The minimum time between two log lines of one kind about the responses of a limit.

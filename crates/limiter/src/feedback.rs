@@ -9,13 +9,10 @@ mod tests;
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use tollgate_limit::in_flight::FIRST;
-use tollgate_limit::{Algorithm, Claim, Conditions, Limit, Micros, Timestamp};
+use tollgate_limit::{Algorithm, Conditions, Limit, Micros, Timestamp};
 use tollgate_store::local::{Learnt, same_bucket};
 
-use super::two_stores::Claims;
 use places::{Adaptive, PlacesFeedback};
 pub use rate::RateFeedback;
 
@@ -30,9 +27,6 @@ enum Taught {
     Rate(RateFeedback),
     Places(Arc<PlacesFeedback>),
 }
-
-/// The conditions of each claim, in the order of the claims.
-pub(super) type ByClaim = SmallVec<[Option<Conditions>; 4]>;
 
 impl Feedback {
     pub(super) fn new(limits: &[Arc<Limit>]) -> Self {
@@ -68,13 +62,12 @@ impl Feedback {
         self.by_limit.is_empty()
     }
 
-    /// The conditions under which `claims` are judged at `now`.
-    pub(super) fn conditions(&self, claims: &[Claim<'_>], now: Timestamp) -> ByClaim {
-        let of = |claim: &Claim<'_>| match self.taught(claim.limit.index)? {
-            Taught::Rate(rate) => Some(Conditions::Rate(rate.conditions(now))),
-            Taught::Places(places) => Some(Conditions::Places(places.places())),
-        };
-        claims.iter().map(of).collect()
+    /// The conditions under which a claim of this limit is judged at `now`.
+    pub(super) fn conditions(&self, limit: usize, now: Timestamp) -> Option<Conditions> {
+        Some(match self.taught(limit)? {
+            Taught::Rate(rate) => Conditions::Rate(rate.conditions(now)),
+            Taught::Places(places) => Conditions::Places(places.places()),
+        })
     }
 
     pub(super) fn rate(&self, limit: usize) -> Option<&RateFeedback> {
@@ -163,14 +156,4 @@ impl Taught {
             }
         }
     }
-}
-
-/// `claims` with `conditions`, one for each claim.
-pub(super) fn under<'a>(claims: &[Claim<'a>], conditions: &'a ByClaim) -> Claims<'a> {
-    let under = |(claim, conditions): (&Claim<'a>, &'a Option<Conditions>)| Claim {
-        // What an operator has set for a key comes before what was learnt.
-        conditions: claim.conditions.or(conditions.as_ref()),
-        ..*claim
-    };
-    claims.iter().zip(conditions).map(under).collect()
 }

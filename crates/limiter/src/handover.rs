@@ -11,12 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use tollgate_limit::{Change, Conditions, KeyBytes, Limit, Settlement, Timestamp};
-use tollgate_store::local::same_bucket;
-use tollgate_store::{Backend, Store};
+use tollgate_limit::{Change, Conditions, KeyBytes, Limit, Settlement};
+use tollgate_store::local::{LocalStore, same_bucket};
 
-use super::Limiter;
-use super::generation::Generation;
 use super::permit::DrawnFrom;
 
 /// The process that has a copy of the buckets.
@@ -66,77 +63,57 @@ impl std::fmt::Debug for Handover {
     }
 }
 
-impl<S: Store + Send + Sync> Limiter<S> {
-    /// Begins a handover: corrections wait from now on, and shares of shared limits grant nothing. A
-    /// draw that has begun on another thread may still be writing when this returns; the code that
-    /// saves the buckets must make sure that none is.
-    pub fn begin_handover(&self) {
-        let handover = &self.generation.handover;
-        let mut state = handover.state.lock();
+impl Handover {
+    /// Corrections wait from now on, and shares grant nothing.
+    pub(super) fn begin(&self) {
+        let mut state = self.state.lock();
         *state = State::Copying(Vec::new());
-        handover.has_begun.store(true, Ordering::SeqCst);
+        self.has_begun.store(true, Ordering::SeqCst);
     }
 
-    /// There is no successor after all.
-    pub fn abandon_handover(&self) {
-        let handover = &self.generation.handover;
-        let mut state = handover.state.lock();
+    /// There is no successor after all. `own`: the buckets of this process.
+    pub(super) fn abandon(&self, limits: &[Arc<Limit>], own: &LocalStore) {
+        let mut state = self.state.lock();
         if let State::Copying(kept) = std::mem::take(&mut *state) {
-            kept.iter().for_each(|kept| self.settle_kept(kept));
+            kept.iter().for_each(|kept| kept.settle(limits, own));
         }
-        self.generation.shares.stay();
-        handover.has_begun.store(false, Ordering::SeqCst);
+        self.has_begun.store(false, Ordering::SeqCst);
     }
 
     /// `successor` serves by the copy from now on.
-    pub fn hand_to(&self, successor: Arc<dyn Successor>) {
-        let mut state = self.generation.handover.state.lock();
+    pub(super) fn hand_to(
+        &self,
+        successor: Arc<dyn Successor>,
+        limits: &[Arc<Limit>],
+        own: &LocalStore,
+    ) {
+        let mut state = self.state.lock();
         if let State::Copying(kept) = std::mem::take(&mut *state) {
             for kept in &kept {
                 if concerns_copy(kept.change, kept.from) {
                     // The conditions are of this process; the successor has learnt its own.
                     successor.settle(&Settlement::new(&kept.limit, &kept.key, kept.change));
                 }
-                self.settle_kept(kept);
+                kept.settle(limits, own);
             }
         }
-        self.generation.shares.left();
         *state = State::There(successor);
     }
 
-    fn settle_kept(&self, kept: &Kept) {
-        let generation = &self.generation;
-        // By name, because a reload may have happened meanwhile.
-        let mut limits = generation.limits.iter();
-        if let Some(limit) = limits.find(|one| same_bucket(one, &kept.limit)) {
-            let settlement = Settlement {
-                conditions: kept.conditions.as_ref(),
-                ..Settlement::new(limit, &kept.key, kept.change)
-            };
-            let now = generation.local.clock().now();
-            generation.local.settle_at(&[settlement], now);
-        }
-    }
-}
-
-impl Limiter<Backend> {
-    /// Corrects a charge for a process that has handed over its buckets.
-    pub fn settle_for(&self, settlement: Settlement<'_>) {
-        let now = self.generation.local.clock().now();
-        let generation = &self.generation;
-        generation.settle_local(settlement, DrawnFrom::Bucket, now);
-    }
-}
-
-impl<S: Store + Send + Sync> Generation<S> {
-    /// Corrects a charge on a local bucket, and in its copy.
-    pub(crate) fn settle_local(&self, settlement: Settlement<'_>, from: DrawnFrom, now: Timestamp) {
-        if self.handover.has_begun() {
-            match &mut *self.handover.state.lock() {
+    /// Corrects a charge on a bucket of this process, and in its copy.
+    pub(super) fn settle(
+        &self,
+        settlement: Settlement<'_>,
+        from: DrawnFrom,
+        limits: &[Arc<Limit>],
+        own: &LocalStore,
+    ) {
+        if self.has_begun() {
+            match &mut *self.state.lock() {
                 State::Here => {}
                 State::Copying(kept) => {
                     kept.push(Kept {
-                        limit: Arc::clone(&self.limits[settlement.limit.index]),
+                        limit: Arc::clone(&limits[settlement.limit.index]),
                         key: KeyBytes::from_slice(settlement.key),
                         change: settlement.change,
                         conditions: settlement.conditions.copied(),
@@ -150,14 +127,28 @@ impl<S: Store + Send + Sync> Generation<S> {
                 State::There(_) => {}
             }
         }
-        self.local.settle_at(&[settlement], now);
+        own.settle_at(&[settlement], own.clock().now());
     }
 
     /// Where a draw that is made now takes local units from.
-    pub(crate) fn draws_from(&self) -> DrawnFrom {
-        match self.handover.has_begun() {
+    pub(super) fn draws_from(&self) -> DrawnFrom {
+        match self.has_begun() {
             true => DrawnFrom::SinceHandover,
             false => DrawnFrom::Bucket,
+        }
+    }
+}
+
+impl Kept {
+    fn settle(&self, limits: &[Arc<Limit>], own: &LocalStore) {
+        // By name, because a reload may have happened meanwhile.
+        let mut limits = limits.iter();
+        if let Some(limit) = limits.find(|one| same_bucket(one, &self.limit)) {
+            let settlement = Settlement {
+                conditions: self.conditions.as_ref(),
+                ..Settlement::new(limit, &self.key, self.change)
+            };
+            own.settle_at(&[settlement], own.clock().now());
         }
     }
 }

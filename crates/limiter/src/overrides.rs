@@ -11,12 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
-use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Limit, Placement, Rate, Role, Timestamp};
+use tollgate_limit::{Limit, Placement, Rate, Role, Timestamp};
 use tollgate_store::{HashKey, LimitHash, Store};
-
-use super::Limiter;
 
 /// One override.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +22,7 @@ pub struct Override {
     pub limit: Arc<str>,
     /// Where its buckets are.
     pub placement: Placement,
-    /// The bucket, by [`Limiter::bucket_hash`].
+    /// The bucket, by [`Limiter::bucket_hash`](super::Limiter::bucket_hash).
     pub bucket: u128,
     /// What it does.
     pub effect: Effect,
@@ -97,16 +94,6 @@ impl Default for Overrides {
     }
 }
 
-/// What an override does to a claim.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hit {
-    pub(super) effect: Effect,
-    pub(super) until: Timestamp,
-}
-
-/// The override of each claim, in the order of the claims.
-pub(super) type Found = SmallVec<[Option<Hit>; 4]>;
-
 impl Overrides {
     /// Whether there are none.
     #[inline(always)]
@@ -114,29 +101,52 @@ impl Overrides {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// The overrides of `claims` at `now`; `None`: none has one.
-    pub(super) fn find(
+    /// The override in force for the bucket of `limit` for `key`.
+    pub(super) fn of(
         &self,
-        claims: &[Claim<'_>],
+        limit: &Limit,
+        key: &[u8],
         store: &impl Store,
         now: Timestamp,
-    ) -> Option<Found> {
-        let table = self.table.load();
-        // Most requests have none, and get no list.
-        let mut found: Option<Found> = None;
-        for (place, claim) in claims.iter().enumerate() {
-            let Some(own) = table.of(claim.limit, claim.key, store) else {
-                continue;
-            };
-            if own.until > now {
-                found.get_or_insert_with(|| SmallVec::from_elem(None, claims.len()))[place] =
-                    Some(Hit {
-                        effect: own.effect,
-                        until: own.until,
-                    });
-            }
+    ) -> Option<Override> {
+        if self.is_empty() {
+            return None;
         }
-        found
+        let table = self.table.load();
+        let found = table.of(limit, key, store);
+        found.filter(|found| found.until > now).cloned()
+    }
+
+    /// Puts these in force instead of all earlier ones.
+    pub(super) fn put(&self, overrides: impl IntoIterator<Item = Override>) {
+        let before = self.table.load();
+        let mut table = Table::new(before.local);
+        for one in overrides {
+            let mut limits = table.limits.iter();
+            if !limits.any(|with| with.placement == one.placement && with.name == one.limit) {
+                table.limits.push(WithOverrides {
+                    name: Arc::clone(&one.limit),
+                    placement: one.placement,
+                    hash: before.local.limit(&one.limit, Role::Live),
+                });
+            }
+            let bucket = (is_shared(one.placement), one.bucket);
+            table.by_bucket.insert(bucket, one);
+        }
+        let any = !table.by_bucket.is_empty();
+        self.table.store(Arc::new(table));
+        self.any.store(any, Ordering::Release);
+    }
+
+    /// Names the buckets of the process by this secret. What was put under other names is gone.
+    pub(super) fn name_buckets_by(&self, secret: &[u8]) {
+        self.any.store(false, Ordering::Release);
+        self.table.store(Arc::new(Table::new(HashKey::new(secret))));
+    }
+
+    /// The name of a bucket in the process.
+    pub(super) fn local_name(&self, limit: &Limit, key: &[u8]) -> u128 {
+        self.table.load().local.bucket(limit, key)
     }
 }
 
@@ -157,58 +167,4 @@ impl Table {
 
 fn is_shared(placement: Placement) -> bool {
     placement == Placement::Shared
-}
-
-impl<S: Store + Send + Sync> Limiter<S> {
-    /// Puts these overrides in force instead of all earlier ones.
-    pub fn put_overrides(&self, overrides: impl IntoIterator<Item = Override>) {
-        let own = &self.generation.overrides;
-        let before = own.table.load();
-        let mut table = Table::new(before.local);
-        for one in overrides {
-            let mut limits = table.limits.iter();
-            if !limits.any(|with| with.placement == one.placement && with.name == one.limit) {
-                table.limits.push(WithOverrides {
-                    name: Arc::clone(&one.limit),
-                    placement: one.placement,
-                    hash: before.local.limit(&one.limit, Role::Live),
-                });
-            }
-            let bucket = (is_shared(one.placement), one.bucket);
-            table.by_bucket.insert(bucket, one);
-        }
-        let any = !table.by_bucket.is_empty();
-        own.table.store(Arc::new(table));
-        own.any.store(any, Ordering::Release);
-    }
-
-    /// Names the buckets of the process by this secret, which must be the same after a restart for
-    /// overrides to be found again. Overrides that were put under other names are gone.
-    pub fn name_buckets_by(&self, secret: &[u8]) {
-        let own = &self.generation.overrides;
-        own.any.store(false, Ordering::Release);
-        own.table.store(Arc::new(Table::new(HashKey::new(secret))));
-    }
-
-    /// The name by which an override knows the bucket of `limit` for `key`; `None`: its store is not
-    /// there.
-    pub fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
-        let generation = &self.generation;
-        match limit.placement {
-            Placement::Local => Some(generation.overrides.table.load().local.bucket(limit, key)),
-            Placement::Shared => generation.shared.bucket_hash(limit, key),
-        }
-    }
-
-    /// The override in force for the bucket of `limit` for `key`.
-    pub fn overridden(&self, limit: &Limit, key: &[u8]) -> Option<Override> {
-        let generation = &self.generation;
-        let overrides = &generation.overrides;
-        if overrides.is_empty() {
-            return None;
-        }
-        let (table, now) = (overrides.table.load(), generation.local.clock().now());
-        let found = table.of(limit, key, &*generation.shared)?;
-        (found.until > now).then(|| found.clone())
-    }
 }

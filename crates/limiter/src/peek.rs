@@ -1,11 +1,10 @@
 //! Reads the levels of buckets for operators, and fills buckets for them: nothing is counted.
 
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
-use tollgate_store::{Deadline, Store, StoreError};
+use tollgate_store::{Store, StoreError};
 
+use super::limiter::Limiter;
 use super::permit::{DrawnFrom, Settle as _};
-use super::two_stores::{Claims, merge};
-use super::{Limiter, feedback};
 
 /// How a bucket stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,61 +22,20 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// # Errors
     /// When its store does not answer.
     pub async fn peek(&self, claim: Claim<'_>) -> Result<Peeked, StoreError> {
-        let peeked = self.peeked(&[claim], &Deadline::default()).await?;
-        peeked.first().copied().ok_or_else(missing)
-    }
-
-    /// The same of several buckets, those of the shared store by one call. `deadline`: that of the
-    /// request for which they are read.
-    ///
-    /// # Errors
-    /// As [`Limiter::peek`].
-    pub async fn peek_all(
-        &self,
-        claims: &[Claim<'_>],
-        deadline: &Deadline,
-    ) -> Result<Vec<Standing>, StoreError> {
-        let peeked = self.peeked(claims, deadline).await?;
-        Ok(peeked.iter().map(|peeked| peeked.standing).collect())
-    }
-
-    async fn peeked(
-        &self,
-        claims: &[Claim<'_>],
-        deadline: &Deadline,
-    ) -> Result<Vec<Peeked>, StoreError> {
         let generation = &self.generation;
         let now = generation.local.clock().now();
         // Under the numbers of an override; a block or no limit leave the bucket as it is.
-        let found = generation.found(claims, now);
-        let limits = found
-            .as_ref()
-            .map(|found| generation.limits_under(claims, found));
-        let own = |place: usize| limits.as_ref().and_then(|limits| limits[place].as_deref());
-        let claims: Claims<'_> = claims
-            .iter()
-            .enumerate()
-            .map(|(place, claim)| own(place).map_or(*claim, |own| own.of(claim)))
-            .collect();
-        let (shared, local): (Claims<'_>, Claims<'_>) = claims
-            .iter()
-            .copied()
-            .partition(|claim| claim.limit.placement == Placement::Shared);
-        let mut stored = Vec::new();
-        if !shared.is_empty() {
-            stored = generation.shared.peek_until(&shared, deadline).await?;
-            if stored.len() != shared.len() {
-                return Err(missing());
-            }
-        }
-        let conditions = generation.feedback.conditions(&local, now);
-        let local = feedback::under(&local, &conditions);
-        let local = generation.local.peek_at(&local, now);
-        let standings = merge(&claims, local.into(), stored.into());
-        let capacities = claims.iter().map(|claim| claim.limit.algorithm.capacity());
-        let peeked = standings.into_iter().zip(capacities);
-        let peeked = peeked.map(|(standing, capacity)| Peeked { standing, capacity });
-        Ok(peeked.collect())
+        let outcomes = generation.resolve(&[claim], now);
+        let claims = [outcomes[0].claim(&claim)];
+        let standings = match claim.limit.placement {
+            Placement::Local => generation.local.peek_at(&claims, now),
+            Placement::Shared => generation.shared.peek(&claims).await?,
+        };
+        let standing = standings.first().copied();
+        Ok(Peeked {
+            standing: standing.ok_or_else(|| StoreError::Garbled("no standing".to_owned()))?,
+            capacity: claims[0].limit.algorithm.capacity(),
+        })
     }
 
     /// Gives units back to the bucket of `limit` for `key`, never above its burst. For a correction
@@ -102,24 +60,17 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// as it is while requests wait for its units (`max_wait`). Returns whether the limit has
     /// buckets to fill: the places of a concurrency limit are held by requests.
     pub fn reset(&self, limit: &Limit, key: &[u8]) -> bool {
+        let generation = &self.generation;
         // A bucket with an override lacks as much as its numbers allow.
-        let claims = [Claim::new(limit, key, 0)];
-        let found = self
-            .generation
-            .found(&claims, self.generation.local.clock().now());
-        let limits = found.map(|found| self.generation.limits_under(&claims, &found));
-        let own = limits.as_ref().and_then(|limits| limits[0].as_deref());
-        let limit = own.map_or(limit, |own| &own.limit);
+        let claim = Claim::new(limit, key, 0);
+        let outcomes = generation.resolve(&[claim], generation.local.clock().now());
+        let limit = outcomes[0].claim(&claim).limit;
         let Some(units) = limit.algorithm.depth() else {
             return false;
         };
         let refund = Settlement::new(limit, key, Change::Refund { units });
         // It gives back more units than were charged, so it is not counted among the refunds.
-        self.generation.correct(refund, DrawnFrom::Bucket);
+        generation.correct(refund, DrawnFrom::Bucket);
         true
     }
-}
-
-fn missing() -> StoreError {
-    StoreError::Garbled("no standing for the bucket".to_owned())
 }

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use tollgate_limit::draw::longest_wait;
 use tollgate_limit::{Claim, KeyBytes, Limit, Penalty, Placement, Timestamp};
+use tollgate_store::HashKey;
+use tollgate_store::clock::Clock;
 use tollgate_store::local::Penalized;
-use tollgate_store::{HashKey, Store};
 
-use super::Limiter;
-use super::resolve::{Block, BlockCause};
+use super::outcome::{Block, BlockCause, By, Outcomes};
 
 /// The counts and blocks of all limits of a gateway, shared by the generations of its limiter.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ pub struct PenaltyCounts {
     pub imposed: u64,
     /// Refusals that found no room in the table and were not counted.
     pub uncounted: u64,
-    /// Imposed blocks that [`super::Limiter::take_penalties`] has lost, because too many waited.
+    /// Imposed blocks that [`Limiter::take_penalties`](super::Limiter::take_penalties) has lost, because too many waited.
     pub untold: u64,
 }
 
@@ -146,11 +147,39 @@ impl Penalties {
 
     /// The block of `key` under `limit` that is in force.
     pub(super) fn block(&self, limit: &Limit, key: &[u8], now: Timestamp) -> Option<Block> {
-        let sets = self.sets.get()?;
+        let sets = self.sets.get().filter(|_| self.may_block(now))?;
         let bucket = self.names.bucket(limit, key);
         let set = sets[place(bucket)].lock();
         let entry = set.iter().find(|entry| entry.bucket == bucket)?;
         entry.block(now)
+    }
+
+    /// Counts the refusals of claims by their own buckets, and blocks keys because of them. The request
+    /// arrived at `at`.
+    pub(super) fn count(
+        &self,
+        claims: &[Claim<'_>],
+        outcomes: &mut Outcomes,
+        clock: &Clock,
+        at: Timestamp,
+    ) {
+        for (claim, outcome) in claims.iter().zip(&mut **outcomes) {
+            // An outage of the store is not the caller's fault.
+            let counts = outcome.refuses() && outcome.by == By::Bucket;
+            let Some(penalty) = claim.limit.penalty.filter(|_| counts) else {
+                continue;
+            };
+            let own = longest_wait([outcome.standing.verdict].into_iter());
+            // The wait counts from the moment at which the store said it.
+            let now = clock.now().max(at);
+            let admits = now.after(own.unwrap_or_default());
+            let block = self.refused(claim, penalty, admits, now);
+            // A request that costs more than the limit can ever grant keeps that reason.
+            let has_wait = own.is_some() || claim.limit.algorithm.holds_places();
+            if let Some(block) = block.filter(|_| has_wait) {
+                outcome.block_by(block, now);
+            }
+        }
     }
 
     /// Counts a refusal by the bucket of `claim`, which needs until `admits`; returns the block that
@@ -218,30 +247,10 @@ impl Penalties {
         news.push_back(imposed);
     }
 
-    fn set(&self, bucket: u128) -> &Mutex<Set> {
-        let sets = self
-            .sets
-            .get_or_init(|| (0..SETS).map(|_| Mutex::default()).collect());
-        &sets[place(bucket)]
-    }
-}
-
-/// Penalties as an operator sees them.
-impl<S: Store + Send + Sync> Limiter<S> {
-    /// The block of `key` by the penalty of `limit` that is in force on this gateway. It ends when it
-    /// was said to end, whatever a later policy says.
-    pub fn penalty(&self, limit: &Limit, key: &[u8]) -> Option<Block> {
-        let generation = &self.generation;
-        let now = generation.local.clock().now();
-        generation.penalties.block(limit, key, now)
-    }
-
-    /// Lifts the penalty of `key` under `limit`; returns whether one was in force.
-    pub fn lift_penalty(&self, limit: &Limit, key: &[u8]) -> bool {
-        let generation = &self.generation;
-        let (penalties, now) = (&generation.penalties, generation.local.clock().now());
-        let bucket = penalties.names.bucket(limit, key);
-        let Some(sets) = penalties.sets.get() else {
+    /// Lifts the block of `key` under `limit`; returns whether one was in force.
+    pub(super) fn lift(&self, limit: &Limit, key: &[u8], now: Timestamp) -> bool {
+        let bucket = self.names.bucket(limit, key);
+        let Some(sets) = self.sets.get() else {
             return false;
         };
         let mut set = sets[place(bucket)].lock();
@@ -250,19 +259,24 @@ impl<S: Store + Send + Sync> Limiter<S> {
         known.is_some_and(|entry| entry.block(now).is_some())
     }
 
-    /// The blocks that this gateway has imposed since the last call.
-    pub fn take_penalties(&self) -> Vec<Imposed> {
-        self.generation.penalties.news.lock().drain(..).collect()
+    /// The blocks that were imposed since the last call.
+    pub(super) fn take(&self) -> Vec<Imposed> {
+        self.news.lock().drain(..).collect()
     }
 
-    /// Counters of penalties.
-    pub fn penalty_counts(&self) -> PenaltyCounts {
-        let penalties = &self.generation.penalties;
+    pub(super) fn counts(&self) -> PenaltyCounts {
         PenaltyCounts {
-            imposed: penalties.imposed.load(Ordering::Relaxed),
-            uncounted: penalties.uncounted.load(Ordering::Relaxed),
-            untold: penalties.untold.load(Ordering::Relaxed),
+            imposed: self.imposed.load(Ordering::Relaxed),
+            uncounted: self.uncounted.load(Ordering::Relaxed),
+            untold: self.untold.load(Ordering::Relaxed),
         }
+    }
+
+    fn set(&self, bucket: u128) -> &Mutex<Set> {
+        let sets = self
+            .sets
+            .get_or_init(|| (0..SETS).map(|_| Mutex::default()).collect());
+        &sets[place(bucket)]
     }
 }
 

@@ -8,16 +8,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{
-    Change, Claim, KeyBytes, Limit, Micros, Placement, Standing, Timestamp, Verdict,
-};
-use tollgate_store::Store;
+use tollgate_limit::draw::longest_hold;
+use tollgate_limit::{Claim, KeyBytes, Limit, Micros, Placement, Timestamp};
 
-use super::decision::{Standings, bit};
-use super::{Generation, decision, is_in_flight};
+use super::outcome::{By, Outcome, Outcomes};
 use charge::Charge;
 
-pub(super) use charge::{DrawnFrom, Settle};
+pub(super) use charge::{DrawnFrom, Settle, is_windowed, refund};
 
 /// The proof that a request was admitted. Only the limiter creates one, and forwarding requires
 /// one.
@@ -28,10 +25,7 @@ pub(super) use charge::{DrawnFrom, Settle};
 /// never forwarded. After that, lowering a charge requires a [`Credit`](crate::Credit).
 #[must_use]
 pub struct Permit {
-    standings: Standings,
-    ungoverned: u16,
-    unasked: u16,
-    hold: Micros,
+    outcomes: Outcomes,
     held: Option<Box<Held>>,
 }
 
@@ -67,46 +61,44 @@ impl OpenCharge<'_> {
 }
 
 impl Permit {
-    pub(super) fn new<S: Store + Send + Sync>(
-        generation: &Arc<Generation<S>>,
+    /// `from`: where local units were taken from; `now`: when the request arrived.
+    pub(super) fn new(
+        settler: &Arc<impl Settle + 'static>,
+        limits: &[Arc<Limit>],
+        from: DrawnFrom,
         claims: &[Claim<'_>],
-        standings: Standings,
-        ungoverned: u16,
+        outcomes: Outcomes,
         now: Timestamp,
     ) -> Self {
-        let mut hold = Micros::ZERO;
         let mut charges = SmallVec::new();
-        // Read after the draw: a request that waited for a store while the copy was made may be in it,
-        // and is then corrected here only.
-        let from = generation.draws_from();
-        for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
-            let Verdict::Allow { wait } = standing.verdict else {
-                continue;
+        for (place, (claim, outcome)) in claims.iter().zip(&*outcomes).enumerate() {
+            let from = match outcome.by {
+                By::Bucket if claim.limit.placement == Placement::Local => from,
+                By::Bucket => DrawnFrom::Bucket,
+                By::LocalShare { may_be_charged } => DrawnFrom::LocalShare {
+                    is_owed: !may_be_charged,
+                },
+                By::StoreDown => DrawnFrom::LocalShare { is_owed: false },
+                By::Unasked | By::Unlimited | By::Block(_) => continue,
             };
-            if claim.enforced {
-                hold = hold.max(wait);
-            }
-            let correctable = claim.limit.refundable || is_in_flight(claim.limit);
             let algorithm = &claim.limit.algorithm;
+            let correctable = claim.limit.refundable || algorithm.holds_places();
             let may_cost_more = algorithm.settled() > 0 || algorithm.is_ceiling();
-            if correctable && (claim.cost > 0 || may_cost_more) {
+            let took = outcome.standing.verdict.is_allow() && (claim.cost > 0 || may_cost_more);
+            if correctable && took {
                 charges.push(Charge {
                     place,
-                    limit: Arc::clone(&generation.limits[claim.limit.index]),
+                    limit: Arc::clone(&limits[claim.limit.index]),
                     key: KeyBytes::from_slice(claim.key),
                     cost: claim.cost,
-                    from: match (claim.limit.placement, ungoverned & bit(place)) {
-                        (Placement::Local, _) => from,
-                        (Placement::Shared, 0) => DrawnFrom::Bucket,
-                        (Placement::Shared, _) => DrawnFrom::LocalShare,
-                    },
-                    reset: standing.reset,
-                    window_end: standing.window_end,
+                    from,
+                    reset: outcome.standing.reset,
+                    window_end: outcome.standing.window_end,
                 });
             }
         }
         let held = (!charges.is_empty()).then(|| {
-            let settler: Arc<dyn Settle> = Arc::clone(generation) as Arc<dyn Settle>;
+            let settler = Arc::clone(settler);
             Box::new(Held {
                 settler,
                 charges,
@@ -114,34 +106,12 @@ impl Permit {
                 forwarded: false,
             })
         });
-        let unasked = super::unasked(claims, ungoverned);
-        Self {
-            standings,
-            ungoverned,
-            unasked,
-            hold,
-            held,
-        }
+        Self { outcomes, held }
     }
 
-    /// The permit with places for the claims that were not drawn.
-    pub(super) fn spread(mut self, left_out: u16) -> Self {
-        self.standings = decision::spread_standings(&self.standings, left_out);
-        self.ungoverned = decision::spread_bits(self.ungoverned, left_out);
-        self.unasked = decision::spread_bits(self.unasked, left_out) | left_out;
-        if let Some(held) = &mut self.held {
-            for charge in &mut held.charges {
-                charge.place = decision::places(left_out)
-                    .nth(charge.place)
-                    .unwrap_or(charge.place);
-            }
-        }
-        self
-    }
-
-    /// The standing of each bucket after the draw, in the order of the claims.
-    pub fn standings(&self) -> &[Standing] {
-        &self.standings
+    /// What became of each claim, in the order of the claims; the standings are those after the draw.
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
     }
 
     /// Takes out the charges that can still be corrected, as a permit of their own. What remains is
@@ -149,10 +119,7 @@ impl Permit {
     pub fn take_open(&mut self) -> Option<Self> {
         let held = self.held.take()?;
         Some(Self {
-            standings: self.standings.clone(),
-            ungoverned: self.ungoverned,
-            unasked: self.unasked,
-            hold: self.hold,
+            outcomes: self.outcomes.clone(),
             held: Some(held),
         })
     }
@@ -164,18 +131,6 @@ impl Permit {
         }
     }
 
-    /// Whether the claim at `place` was decided without its store, which did not respond. Its
-    /// standing is then that of this gateway's local share, or meaningless
-    /// ([`Permit::is_unasked`]).
-    pub fn is_ungoverned(&self, place: usize) -> bool {
-        self.ungoverned & bit(place) != 0
-    }
-
-    /// Whether no bucket decided about the claim at `place`; its standing is then meaningless.
-    pub fn is_unasked(&self, place: usize) -> bool {
-        self.unasked & bit(place) != 0
-    }
-
     /// Whether no charge can be corrected any more, and no place is held.
     pub fn is_settled(&self) -> bool {
         self.held.is_none()
@@ -183,7 +138,7 @@ impl Permit {
 
     /// How long the request must be held before it continues (shaping); zero: it is not held.
     pub fn hold(&self) -> Micros {
-        self.hold
+        longest_hold(self.outcomes.enforced())
     }
 
     /// Records that the request was sent to the upstream: from now on only the response can cause a
@@ -199,8 +154,8 @@ impl Permit {
     pub fn answered(&self, took: Micros, lost: bool) {
         let Some(held) = &self.held else { return };
         for charge in &held.charges {
-            if is_in_flight(&charge.limit) {
-                let remaining = self.standings[charge.place].remaining;
+            if charge.limit.algorithm.holds_places() {
+                let remaining = self.outcomes[charge.place].standing.remaining;
                 held.settler.answered(&charge.limit, took, remaining, lost);
             }
         }
@@ -219,12 +174,10 @@ impl Drop for Permit {
             forwarded,
         } = &mut *held;
         for charge in charges {
-            let units = charge.cost;
-            if is_in_flight(&charge.limit) {
-                charge.settle(&**settler, *drawn_at, Change::Release { units });
+            if charge.limit.algorithm.holds_places() {
+                charge.release(&**settler);
             } else if !*forwarded {
-                let full_at = drawn_at.after(charge.reset);
-                charge.settle(&**settler, *drawn_at, Change::Withdraw { units, full_at });
+                charge.give_back(&**settler, *drawn_at, charge.cost, true);
             }
         }
     }
@@ -234,9 +187,7 @@ impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let charges = self.held.as_ref().map_or(0, |held| held.charges.len());
         f.debug_struct("Permit")
-            .field("standings", &self.standings)
-            .field("ungoverned", &self.ungoverned)
-            .field("hold", &self.hold)
+            .field("outcomes", &self.outcomes)
             .field("correctable", &charges)
             .finish()
     }

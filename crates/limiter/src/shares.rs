@@ -23,13 +23,11 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Timestamp, WhenDown};
+use tollgate_limit::{Change, Claim, Draw, Limit, Placement, Settlement, Timestamp, WhenDown};
 use tollgate_store::local::{LocalStore, place_of, same_bucket};
 use tollgate_store::{Owed, StandIn, Store};
 
 use super::debts::Debts;
-use super::decision::Standings;
-use super::{allows, is_in_flight};
 
 /// The local shares of one policy's limits.
 #[derive(Debug)]
@@ -99,50 +97,33 @@ impl Shares {
         })
     }
 
-    /// Draws those of `claims` that are enforced by share; the standings are in their order. Grants
-    /// are owed to `store` unless it has `charged` them: a request that was sent and got no
-    /// response counts as charged there.
-    pub(super) fn draw(
-        &self,
-        claims: &[Claim<'_>],
-        store: &impl Store,
-        charged: bool,
-    ) -> (bool, Standings) {
+    /// Draws `claims`, whose limits are enforced by share. Grants are owed to `store` unless it may have
+    /// `charged` them: a request that was sent and got no response counts as charged there.
+    pub(super) fn draw(&self, claims: &[Claim<'_>], store: &impl Store, charged: bool) -> Draw {
         let divided = self.divided.load_full();
         let now = divided.store.clock().now();
-        let enforced = claims
+        let shares = claims.iter().map(|claim| self.share_of(&divided, claim));
+        let shares: SmallVec<[Cow<'_, Limit>; 4]> = shares.flatten().collect();
+        debug_assert_eq!(shares.len(), claims.len(), "every one has a share");
+        let own: SmallVec<[Claim<'_>; 4]> = claims
             .iter()
-            .filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
-        let shares: SmallVec<[Option<Cow<'_, Limit>>; 4]> = enforced
-            .clone()
-            .map(|claim| self.share_of(&divided, claim))
+            .zip(&shares)
+            .map(|(claim, limit)| Claim { limit, ..*claim })
             .collect();
-        let mut own: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
-        for (claim, share) in enforced.zip(&shares) {
-            let Some(share) = share.as_deref() else {
-                continue;
-            };
-            let own_claim = Claim {
-                limit: share,
-                ..*claim
-            };
+        for (claim, own) in claims.iter().zip(&own) {
             if let Some(most) = store.at_most(claim) {
-                self.hold_down(&divided, own_claim, most / u64::from(divided.replicas), now);
+                self.hold_down(&divided, *own, most / u64::from(divided.replicas), now);
             }
-            own.push(own_claim);
         }
         let draw = divided.store.draw_at(&own, now);
         if draw.granted && !charged {
-            let enforced = claims
-                .iter()
-                .filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
-            for (claim, standing) in enforced.zip(&draw.standings) {
-                if allows(standing.verdict) {
+            for (claim, standing) in claims.iter().zip(&draw.standings) {
+                if standing.verdict.is_allow() {
                     self.owe(claim.limit, claim.key, claim.cost, store);
                 }
             }
         }
-        (draw.granted, draw.standings)
+        draw
     }
 
     /// The share of a claim's limit. A key with an override has a share of its own numbers.
@@ -151,7 +132,8 @@ impl Shares {
         let share = divided.shares.get(index)?.as_deref()?;
         let algorithm = &claim.limit.algorithm;
         // The places of an outage are those of the limit, also for a key with an override.
-        let is_own = is_in_flight(claim.limit) || self.limits[index].algorithm == *algorithm;
+        let is_own =
+            claim.limit.algorithm.holds_places() || self.limits[index].algorithm == *algorithm;
         if is_own {
             return Some(Cow::Borrowed(share));
         }
@@ -170,7 +152,7 @@ impl Shares {
                 .first()
                 .map_or(0, |standing| standing.remaining.saturating_sub(most))
         };
-        if is_in_flight(claim.limit) || above() == 0 {
+        if claim.limit.algorithm.holds_places() || above() == 0 {
             return;
         }
         let _one_at_a_time = self.holding.lock();
@@ -184,7 +166,7 @@ impl Shares {
     }
 
     fn owe(&self, limit: &Limit, key: &[u8], units: u64, store: &impl Store) {
-        if units == 0 || is_in_flight(limit) {
+        if units == 0 || limit.algorithm.holds_places() {
             return;
         }
         if let Some(known) = self.limits.get(limit.index)
@@ -195,7 +177,8 @@ impl Shares {
         }
     }
 
-    pub(super) fn settle(&self, settlement: Settlement<'_>, now: Timestamp, store: &impl Store) {
+    /// Corrects a draw; `is_owed`: its units are owed to `store`.
+    pub(super) fn settle(&self, settlement: Settlement<'_>, store: &impl Store, is_owed: bool) {
         let Settlement {
             limit, key, change, ..
         } = settlement;
@@ -203,19 +186,21 @@ impl Shares {
         let Some(Some(share)) = divided.shares.get(limit.index) else {
             return;
         };
-        divided.store.settle_at(
-            &[Settlement {
-                limit: share,
-                ..settlement
-            }],
-            now,
-        );
+        let own = Settlement {
+            limit: share,
+            ..settlement
+        };
+        divided.store.settle_at(&[own], divided.store.clock().now());
         match change {
             Change::Charge { more } => self.owe(limit, key, more, store),
             Change::Refund { units }
             | Change::RefundWithin { units, .. }
-            | Change::Withdraw { units, .. } => self.debts.remove(limit, key, units),
-            Change::Release { .. } => {}
+            | Change::Withdraw { units, .. }
+                if is_owed =>
+            {
+                self.debts.remove(limit, key, units);
+            }
+            _ => {}
         }
     }
 

@@ -8,7 +8,12 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use super::*;
+use std::sync::Arc;
 use tollgate_limit::{Change, Draw, Kind, Micros, Settlement, Standing, Terms, WhenDown, fixtures};
+use tollgate_limit::{Claim, Limit, Placement, Timestamp, Verdict};
+use tollgate_store::Store;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::ColdStart;
 use tollgate_store::{Deadline, StoreError};
 
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -140,7 +145,7 @@ pub(crate) fn check(limiter: &Limiter<Script>, claims: &[Claim<'_>]) -> Decision
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
-    runtime.block_on(limiter.check(claims, START))
+    runtime.block_on(limiter.decide(claims, START).finish(&Deadline::default()))
 }
 
 pub(crate) fn allowed(decision: Decision) -> Permit {

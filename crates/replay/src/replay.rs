@@ -16,8 +16,8 @@ use crate::request::{Names, Request};
 use crate::simulation::{Response, Simulation};
 use crate::subject::{Side, Subject};
 use tollgate_admission::settle::Owed;
-use tollgate_limit::{Claim, Timestamp, Verdict};
-use tollgate_limiter::{Cause, Decision};
+use tollgate_limit::{Claim, Timestamp};
+use tollgate_limiter::{Cause, Decision, Outcome as OfClaim};
 use tollgate_policy::{Count, Policy, Settle, SettleFrom};
 
 /// A log that has been read, and what its requests draw from under one policy or two.
@@ -138,16 +138,16 @@ fn one(
             .collect();
         simulation.check(&claims)
     };
-    let mut unpaid = |standings: &[tollgate_limit::Standing]| {
-        for (standing, at) in standings.iter().zip(&places) {
-            if matches!(standing.verdict, Verdict::Deny { .. }) {
+    let mut unpaid = |outcomes: &[OfClaim]| {
+        for (outcome, at) in outcomes.iter().zip(&places) {
+            if !outcome.standing.verdict.is_allow() {
                 verdict.unpaid |= 1 << at;
             }
         }
     };
     match decision {
         Some(Decision::Allow(permit)) => {
-            unpaid(permit.standings());
+            unpaid(permit.outcomes());
             let limits = class
                 .route(place)
                 .map_or(&[][..], |route| &subject.policy.routes[route].limits);
@@ -162,7 +162,7 @@ fn one(
             simulation.hold(permit, owed, u64::from(event.lasting), response);
         }
         Some(Decision::Deny(denied)) => {
-            unpaid(denied.standings());
+            unpaid(denied.outcomes());
             verdict.admitted = false;
         }
         Some(Decision::Unavailable(_)) | None => verdict.admitted = false,

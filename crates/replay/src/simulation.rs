@@ -108,7 +108,7 @@ impl Simulation {
 
     /// Decides about a request now. `None`: a limit cannot be decided in the process.
     pub fn check(&self, claims: &[Claim<'_>]) -> Option<Decision> {
-        self.limiter.try_check(claims, self.clock.now())
+        self.limiter.decide(claims, self.clock.now()).at_once()
     }
 
     /// An admitted request goes on, and ends after `lasting` microseconds, its wait for a token not counted.

@@ -100,13 +100,13 @@ fn decide(
         seconds,
     );
     assert_eq!(claimed, Claimed::Complete);
-    let decision = limiter.try_check(&claims.list(&policy.limits), now);
-    let decision = decision.expect("a local limit");
+    let deciding = limiter.decide(&claims.list(&policy.limits), now);
+    let decision = deciding.at_once().expect("a local limit");
     if let (Decision::Allow(permit), Some((quota, response, writer))) = (&decision, quota) {
         let charge = &claims.charges()[0];
         let fact = Fact {
             limit: charge.limit,
-            standing: &permit.standings()[0],
+            standing: &permit.outcomes()[0].standing,
             cost: charge.cost,
             violated: false,
         };
@@ -143,7 +143,7 @@ fn main() {
     let mut writer = Writer::default();
     let mut rows: [(&str, f64, &mut dyn FnMut(Request<Empty<Bytes>>)); 7] = [
         ("the limiter alone, its claims known", f64::MAX, &mut |_| {
-            black_box(limiter.try_check(black_box(&claims), clock.now()));
+            black_box(limiter.decide(black_box(&claims), clock.now()).at_once());
         }),
         (
             "route, caller, claims and limiter, by hand",

@@ -133,9 +133,12 @@ fn advance<B: Body>(
         view.read(Some(facts.get_or_init(|| policy.body_of_service(length))));
     }
     loop {
-        match admission.step(account, &view, now) {
+        let limiter = &snapshot.limiter;
+        match admission.step(account, &view, limiter, now) {
             Step::Read(_) => view.read(None),
-            Step::Draw if admission.draw_here(account, &snapshot.limiter) => {}
+            Step::Draw if !account.asks_store(limiter.limits()) => {
+                drop(admission.draw(account, limiter));
+            }
             step => return Ok(step),
         }
     }
@@ -160,13 +163,15 @@ fn conclude(
             (passage, admission)
         })),
         Ok(Step::Look) => Next::Wait(Box::pin(async move {
-            let limiter = &snapshot.limiter;
-            admission.look(&mut passage.account, limiter).await;
+            admission
+                .look(&mut passage.account, &snapshot.limiter)
+                .await;
             (passage, admission)
         })),
         Ok(Step::Draw | Step::Read(_)) => Next::Wait(Box::pin(async move {
-            let limiter = &snapshot.limiter;
-            admission.draw(&mut passage.account, limiter).await;
+            if let Some(draw) = admission.draw(&mut passage.account, &snapshot.limiter) {
+                draw.await;
+            }
             (passage, admission)
         })),
     }

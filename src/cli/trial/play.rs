@@ -77,7 +77,7 @@ fn one(
     let (mut admission, mut account) = (Admission::default(), Account::new(simulation.now()));
     let limiter = simulation.limiter().clone();
     loop {
-        match admission.step(&mut account, &request, simulation.now()) {
+        match admission.step(&mut account, &request, &limiter, simulation.now()) {
             Step::Read(_) => {
                 let read = match &test.body {
                     Some(body) => policy.read_body(&described, body.as_bytes()).map(Some),
@@ -91,7 +91,7 @@ fn one(
             }
             Step::Look => at_once(admission.look(&mut account, &limiter))?,
             Step::Draw => {
-                if !admission.draw_here(&mut account, &limiter) {
+                if admission.draw(&mut account, &limiter).is_some() {
                     return Err(NOT_HERE.into());
                 }
             }

@@ -81,7 +81,7 @@ impl File {
         let (mut admission, mut account) = (Admission::default(), Account::new(now));
         let mut steps = Vec::new();
         let refusal = loop {
-            match admission.step(&mut account, &view, self.clock.now()) {
+            match admission.step(&mut account, &view, limiter, self.clock.now()) {
                 Step::Read(_) => {
                     steps.push("read");
                     let facts = facts.get_or_init(|| BodyFacts::none(&policy.wanted));
@@ -95,7 +95,8 @@ impl File {
                 }
                 Step::Draw => {
                     steps.push("draw");
-                    assert!(admission.draw_here(&mut account, limiter), "nothing waits");
+                    let waits = admission.draw(&mut account, limiter);
+                    assert!(waits.is_none(), "nothing waits");
                 }
                 Step::Hold(due) => {
                     steps.push("hold");
@@ -114,7 +115,7 @@ impl File {
 
     fn left(&self, limit: usize, outcome: &Outcome) -> u64 {
         assert_eq!(outcome.account.claims.charges()[limit].limit, limit);
-        outcome.account.judged.standings()[limit].remaining
+        outcome.account.judged.outcomes()[limit].standing.remaining
     }
 }
 

@@ -179,7 +179,8 @@ fn limits(recorded: &RecordedDraw, policy: &Policy) -> Value {
         .judged()
         .reported(recorded.claims(), &policy.limits);
     limits
-        .map(|(_, charge, standing)| {
+        .map(|(charge, outcome)| {
+            let standing = &outcome.standing;
             json!({
                 "limit": &*policy.rules[charge.rule].name,
                 "cost": charge.cost,

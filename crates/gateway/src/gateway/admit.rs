@@ -97,7 +97,7 @@ impl<'s> Driver<'_, 's> {
         let mut now = self.context.account.at;
         let mut turned_away = self.check_route(request, body)?;
         loop {
-            match admission.step(&mut self.context.account, request, now) {
+            match admission.step(&mut self.context.account, request, limiter, now) {
                 Step::Read(asked) => match Box::pin(self.read(asked, body)).await {
                     Ok(read) => {
                         request.read(Some(facts.get_or_init(|| read)));
@@ -107,8 +107,14 @@ impl<'s> Driver<'_, 's> {
                 },
                 Step::Look => Box::pin(admission.look(&mut self.context.account, limiter)).await,
                 Step::Draw => {
-                    if !admission.draw_here(&mut self.context.account, limiter) {
-                        Box::pin(admission.draw(&mut self.context.account, limiter)).await;
+                    let asked = match admission.draw(&mut self.context.account, limiter) {
+                        Some(draw) => {
+                            Box::pin(draw).await;
+                            true
+                        }
+                        None => false,
+                    };
+                    if asked {
                         now = side.clock.now();
                         self.context.store_took(now.since(self.context.account.at));
                     }

@@ -142,7 +142,7 @@ impl Gateway {
         let mut view = RequestView::new(policy, &described, None, self.side.seconds(now));
         let (mut admission, mut account) = (Admission::default(), Account::new(now));
         loop {
-            match admission.step(&mut account, &view, now) {
+            match admission.step(&mut account, &view, &snapshot.limiter, now) {
                 Step::Read(asked) => {
                     let body = UnreadBody {
                         query: described.query,

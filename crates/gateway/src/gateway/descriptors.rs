@@ -103,7 +103,7 @@ impl Gateway {
                 never_fits: true,
                 ..Refused::default()
             };
-            let statuses = plan.statuses(&snapshot.policy, &[], |_| true);
+            let statuses = plan.statuses(&snapshot.policy, &[]);
             let rejection = Rejection::Denied(refused);
             return Ok(refuse(context, &rejection, request, statuses));
         }
@@ -116,11 +116,13 @@ impl Gateway {
         let mut spared = 0;
         if plan.quotas > 1 {
             let claims = Plan::of(&snapshot.policy, domain, &looked, 0)?.claims;
-            let (limiter, deadline) = (&snapshot.limiter, &context.account.deadline);
+            let (limiter, account) = (&snapshot.limiter, &context.account);
             let claims = claims.list(limiter.limits());
-            // (If the buckets cannot be read, the draw says how they stand.)
-            if let Ok(standings) = limiter.peek_all(&claims, deadline).await {
-                spared = plan.to_spare(&standings);
+            let looked = limiter.look(&claims, account.at, &account.deadline).await;
+            if let Err(denied) = looked
+                && !denied.is_blocked()
+            {
+                spared = plan.to_spare(denied.outcomes());
             }
         }
         let mut attempts = 0;
@@ -145,7 +147,7 @@ impl Gateway {
                 && attempts <= plan.quotas
                 && plan.is_refused_by_quotas(denied)
             {
-                let next = plan.to_spare(denied.standings());
+                let next = plan.to_spare(denied.outcomes());
                 if next != spared {
                     spared = next;
                     continue;
@@ -154,7 +156,7 @@ impl Gateway {
             break decision;
         };
         let is_charged = |place: usize| match &decision {
-            Decision::Allow(permit) => permit.standings()[place].verdict.is_allow(),
+            Decision::Allow(permit) => permit.outcomes()[place].standing.verdict.is_allow(),
             Decision::Deny(_) | Decision::Unavailable(_) => false,
         };
         let reported = charge_reports(&snapshot, &plan, asked, is_charged);
@@ -170,8 +172,7 @@ impl Gateway {
         let policy = &snapshot.policy;
         Ok(match decision {
             Decision::Allow(permit) => {
-                let is_unasked = |place| permit.is_unasked(place);
-                let statuses = plan.statuses(policy, permit.standings(), is_unasked);
+                let statuses = plan.statuses(policy, permit.outcomes());
                 context.account.judged = Judged::Permitted(permit);
                 context.count_near();
                 context.account.keep_charges();
@@ -188,14 +189,13 @@ impl Gateway {
                 }
             }
             Decision::Deny(denied) => {
-                let is_unasked = |place| denied.is_unasked(place);
-                let statuses = plan.statuses(policy, denied.standings(), is_unasked);
+                let statuses = plan.statuses(policy, denied.outcomes());
                 context.account.judged = Judged::Denied(denied);
                 let rejection = context.denial();
                 refuse(context, &rejection, request, statuses)
             }
             Decision::Unavailable(unavailable) => {
-                let statuses = plan.statuses(policy, &[], |_| true);
+                let statuses = plan.statuses(policy, &[]);
                 let rejection = Rejection::StoreDown(unavailable);
                 refuse(context, &rejection, request, statuses)
             }

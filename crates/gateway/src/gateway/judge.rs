@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Gateway;
 use super::request_context::RequestContext;
 use super::snapshot::Snapshot;
-use tollgate_limit::{Placement, Timestamp};
-use tollgate_limiter::{Decision, wait_until};
+use tollgate_limit::Timestamp;
+use tollgate_limiter::{Deciding, Decision, wait_until};
 use tollgate_store::clock::Clock;
 
 impl Gateway {
@@ -20,16 +20,13 @@ impl Gateway {
         let account = &context.account;
         let (limiter, now) = (&snapshot.limiter, account.at);
         let claims = account.claims.list(limiter.limits());
-        let decision = match limiter.try_check(&claims, now) {
-            Some(decision) => decision,
-            None => limiter.ask(&claims, now, &account.deadline).await,
+        let draw = match limiter.decide(&claims, now) {
+            Deciding::Decided(decision) => return decision,
+            Deciding::Asking(draw) => draw,
         };
-        let mut placements = claims.iter().map(|claim| claim.limit.placement);
-        let shared = placements.any(|placement| placement == Placement::Shared);
+        let decision = draw.ask(&account.deadline).await;
         drop(claims);
-        if shared {
-            context.store_took(self.side.clock.now().since(now));
-        }
+        context.store_took(self.side.clock.now().since(now));
         decision
     }
 }

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use http::StatusCode;
 
 use super::{Asked, Decided, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
-use tollgate_admission::outcome_word;
 use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp, Verdict};
-use tollgate_limiter::Block;
+use tollgate_limiter::Outcome;
 use tollgate_policy::Policy;
 use tollgate_telemetry::TraceParent;
 
@@ -52,15 +51,12 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 struct KeptLimit {
     cost: u64,
-    /// `None`: its bucket was not asked.
-    standing: Option<Standing>,
     limit: u32,
     /// The length of its key.
     key: u32,
     enforced: bool,
-    refused: bool,
-    /// The block that refused its key; the standing is then none of the bucket.
-    block: Option<Block>,
+    /// `None`: nothing was decided.
+    outcome: Option<Outcome>,
 }
 
 impl Chunk {
@@ -116,16 +112,12 @@ impl Chunk {
         for (place, charge) in decided.claims.charges().iter().enumerate() {
             let key = decided.claims.key(charge);
             self.text.extend_from_slice(key);
-            let standing = denied.and_then(|denied| denied.standings().get(place).copied());
-            let is_unasked = denied.is_some_and(|denied| denied.is_unasked(place));
             self.limits.push(KeptLimit {
                 cost: charge.cost,
-                standing: standing.filter(|_| !is_unasked),
                 limit: small(charge.limit),
                 key: small(key.len()),
                 enforced: charge.enforced,
-                refused: denied.is_some_and(|denied| denied.is_refused_by(place)),
-                block: denied.and_then(|denied| denied.block_at(place).copied()),
+                outcome: denied.and_then(|denied| denied.outcomes().get(place).cloned()),
             });
         }
         self.records.push(Record {
@@ -169,7 +161,7 @@ impl Chunk {
     pub(super) fn refused_by(&self, place: usize) -> impl Iterator<Item = usize> {
         let limits = self.limits(place).iter();
         limits
-            .filter(|one| one.refused)
+            .filter(|one| one.outcome.as_ref().is_some_and(Outcome::refuses))
             .map(|one| one.limit as usize)
     }
 
@@ -204,9 +196,9 @@ impl Chunk {
             key: KeyBytes::from_slice(take(one.key as usize)),
             cost: one.cost,
             enforced: one.enforced,
-            outcome: outcome_word(one.standing.as_ref(), one.enforced),
-            standing: one.standing.filter(|_| one.block.is_none()),
-            block: one.block,
+            outcome: one.outcome.as_ref().map_or("unasked", Outcome::word),
+            standing: one.outcome.as_ref().and_then(bucket),
+            block: one.outcome.as_ref().and_then(Outcome::block),
         };
         Refusal {
             policy: Arc::clone(policy),
@@ -225,6 +217,12 @@ impl Chunk {
             retry_after: record.retry_after,
         }
     }
+}
+
+/// How the bucket stood, if it was asked.
+fn bucket(outcome: &Outcome) -> Option<Standing> {
+    let asked = outcome.asked().copied();
+    asked.filter(|_| outcome.block().is_none())
 }
 
 /// For how long a bucket or a block refuses.

@@ -329,7 +329,7 @@ impl RefusalWriter {
         let Some(denied) = decided.denied else { return };
         for place in denied.refused() {
             let charge = &decided.claims.charges()[place];
-            let wait = chunk::wait(&denied.standings()[place]);
+            let wait = chunk::wait(&denied.outcomes()[place].standing);
             let event = Event {
                 limit: &policy.limits[charge.limit],
                 key: decided.claims.key(charge),

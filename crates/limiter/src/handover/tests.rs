@@ -1,10 +1,11 @@
 mod shared;
 
 use super::*;
-use crate::{Cause, Decision, Permit};
+use crate::{Cause, Decision, Limiter, Permit};
 use tollgate_limit::{
     Algorithm, Claim, Kind, Micros, Rate, RateConditions, Terms, Timestamp, fixtures,
 };
+use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 
@@ -57,7 +58,7 @@ fn ten_a_minute() -> Arc<Limit> {
 
 fn draw(limiter: &Limiter<Backend>, cost: u64, now: Timestamp) -> Option<Permit> {
     let claims = [Claim::new(&limiter.limits()[0], b"k", cost)];
-    match limiter.try_check(&claims, now) {
+    match limiter.decide(&claims, now).at_once() {
         Some(Decision::Allow(permit)) => Some(permit),
         _ => None,
     }

@@ -1,11 +1,11 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::{Decision, Denied, Effect, Override};
+use crate::{Decision, Denied, Effect, Limiter, Override};
 use tollgate_limit::{Draw, Kind, Micros, Settlement, Standing, WhenDown, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
-use tollgate_store::{Deadline, StoreError};
+use tollgate_store::{Deadline, Store, StoreError};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 const BLOCK: Micros = Micros::from_secs(600);
@@ -202,7 +202,11 @@ impl Gateway {
 
     fn decide(&self, key: &[u8], cost: u64) -> Result<(), Denied> {
         let claims = [Claim::new(&self.limit, key, cost)];
-        let decided = self.limiter.check(&claims, self.clock.now());
+        let deadline = Deadline::default();
+        let decided = self
+            .limiter
+            .decide(&claims, self.clock.now())
+            .finish(&deadline);
         match self.runtime.block_on(decided) {
             Decision::Allow(_) => Ok(()),
             Decision::Deny(denied) => Err(denied),
@@ -363,7 +367,7 @@ fn penalty_for_requests_that_never_fit_says_that_they_never_do() {
 fn penalty_and_its_counts_survive_a_restart_until_their_ends() {
     for placement in [Placement::Local, Placement::Shared] {
         let gateway = Gateway::with(placement, Micros::from_secs(3_600), BLOCK);
-        let block = gateway.provoke(b"bad").block_at(0).copied();
+        let block = gateway.provoke(b"bad").outcomes()[0].block();
         assert!(gateway.decide(b"half", 1).is_ok());
         gateway.denied(b"half");
         gateway.denied(b"half");
@@ -378,7 +382,7 @@ fn penalty_and_its_counts_survive_a_restart_until_their_ends() {
         };
         let mut after = Gateway::with(placement, Micros::from_secs(3_600), BLOCK);
         (after.limiter, after.clock) = (restart(&state), gateway.clock.clone());
-        assert_eq!(after.denied(b"bad").block_at(0).copied(), block);
+        assert_eq!(after.denied(b"bad").outcomes()[0].block(), block);
         assert!(after.denied(b"half").is_penalty(), "the third refusal");
         gateway.clock.advance(BLOCK);
         let after = restart(&state);

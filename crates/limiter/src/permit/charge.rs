@@ -1,11 +1,10 @@
-//! One charge that can be corrected, and the settlement that corrects it.
+//! One charge that can be corrected, and where its corrections go.
 
 use std::sync::Arc;
 
-use tollgate_limit::{Change, KeyBytes, Limit, Micros, Placement, Settlement, Timestamp};
+use tollgate_limit::{Change, KeyBytes, Kind, Limit, Micros, Placement, Settlement, Timestamp};
 
-use crate::is_windowed;
-use crate::two_stores::refund;
+use crate::counters::Counters;
 
 /// One charge that can be corrected.
 pub(super) struct Charge {
@@ -21,51 +20,68 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Sends a settlement; a charge is never lowered by more than it was.
-    pub(super) fn settle(&mut self, settler: &dyn Settle, drawn_at: Timestamp, change: Change) {
-        let change = match change {
-            // Never more than was taken, even if refunded repeatedly.
-            Change::Refund { units }
-            | Change::RefundWithin { units, .. }
-            | Change::Withdraw { units, .. } => {
-                let units = units.min(self.cost);
-                self.cost -= units;
-                let windowed = is_windowed(&self.limit);
-                // Nothing is left of a finished window. (The store checks it again when the refund
-                // arrives.)
-                if windowed && settler.now().since(drawn_at) >= self.reset {
-                    return;
-                }
-                match change {
-                    _ if windowed => refund(&self.limit, units, self.window_end),
-                    Change::Withdraw { full_at, .. }
-                        if self.limit.placement == Placement::Local =>
-                    {
-                        Change::Withdraw { units, full_at }
-                    }
-                    _ => Change::Refund { units },
-                }
-            }
-            Change::Release { units } => {
-                let units = units.min(self.cost);
-                self.cost -= units;
-                Change::Release { units }
-            }
-            Change::Charge { more } => {
-                self.cost = self.cost.saturating_add(more);
-                Change::Charge { more }
-            }
-        };
-        if !matches!(
-            change,
-            Change::Charge { more: 0 }
-                | Change::Refund { units: 0 }
-                | Change::RefundWithin { units: 0, .. }
-                | Change::Withdraw { units: 0, .. }
-                | Change::Release { units: 0 }
-        ) {
-            settler.settle(Settlement::new(&self.limit, &self.key, change), self.from);
+    /// Charges `more` units.
+    pub(super) fn raise(&mut self, settler: &dyn Settle, more: u64) {
+        self.cost = self.cost.saturating_add(more);
+        if more > 0 {
+            self.send(settler, Change::Charge { more });
         }
+    }
+
+    /// Gives back `units`, never more than are charged. `withdrawn`: the request was never forwarded.
+    pub(super) fn give_back(
+        &mut self,
+        settler: &dyn Settle,
+        drawn_at: Timestamp,
+        units: u64,
+        withdrawn: bool,
+    ) {
+        let units = units.min(self.cost);
+        self.cost -= units;
+        let windowed = is_windowed(&self.limit);
+        // Nothing is left of a finished window. (The store checks it again when the refund arrives.)
+        let ended = windowed && settler.now().since(drawn_at) >= self.reset;
+        if units == 0 || ended {
+            return;
+        }
+        let local = self.limit.placement == Placement::Local;
+        let change = if withdrawn && local && !windowed {
+            let full_at = drawn_at.after(self.reset);
+            Change::Withdraw { units, full_at }
+        } else {
+            refund(&self.limit, units, self.window_end)
+        };
+        self.send(settler, change);
+    }
+
+    /// Frees the places that the request holds.
+    pub(super) fn release(&mut self, settler: &dyn Settle) {
+        let units = std::mem::take(&mut self.cost);
+        if units > 0 {
+            self.send(settler, Change::Release { units });
+        }
+    }
+
+    fn send(&self, settler: &dyn Settle, change: Change) {
+        settler.settle(Settlement::new(&self.limit, &self.key, change), self.from);
+    }
+}
+
+/// The refund of units that a draw took from `limit`. Units come back only to the window that they
+/// were taken from, which ends at `window_end`; zero: it is not known.
+pub(crate) fn refund(limit: &Limit, units: u64, window_end: Timestamp) -> Change {
+    if is_windowed(limit) && window_end != Timestamp::default() {
+        Change::RefundWithin { units, window_end }
+    } else {
+        Change::Refund { units }
+    }
+}
+
+/// Whether a limit's units belong to a window that ends: a later refund would land in another one.
+pub(crate) fn is_windowed(limit: &Limit) -> bool {
+    match limit.algorithm.kind() {
+        Kind::TokenBucket | Kind::InFlight => false,
+        Kind::Interval | Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog => true,
     }
 }
 
@@ -74,8 +90,8 @@ impl Charge {
 pub(crate) enum DrawnFrom {
     /// The bucket in its store, or in this process.
     Bucket,
-    /// The local share of a shared limit.
-    LocalShare,
+    /// The local share of a shared limit, if it has one; `is_owed`: the store is to be charged for it.
+    LocalShare { is_owed: bool },
     /// The bucket in this process, after another one got a copy of it.
     SinceHandover,
 }
@@ -84,12 +100,8 @@ pub(crate) enum DrawnFrom {
 pub(crate) trait Settle: Send + Sync {
     /// Corrects one charge.
     fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom);
-    /// Counts a response that reported a cost of `units`.
-    fn settled(&self, limit: &Limit, units: u64);
-    /// Counts a charge that nothing corrected; returns whether to log it.
-    fn unsettled(&self, limit: &Limit) -> bool;
-    /// Counts `units` that a response cost above its reservation; returns whether to log it.
-    fn over_reserved(&self, limit: &Limit, units: u64) -> bool;
+    /// Where what responses cost is counted.
+    fn counters(&self) -> &Counters;
     /// Records an upstream's response after `took`, or its absence (`lost`); the request had left
     /// `remaining` places.
     fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool);

@@ -1,8 +1,8 @@
 //! Corrects charges by the name of their limit, as the response of a request says.
 
-use tollgate_limit::{Change, Role};
+use tollgate_limit::{Role, Timestamp};
 
-use super::charge::Charge;
+use super::charge::{Charge, Settle};
 use super::{Held, OpenCharge, Permit};
 use crate::cause::Credit;
 
@@ -17,7 +17,7 @@ impl Permit {
                 limit: &charge.limit,
                 key: &charge.key,
                 units: charge.cost,
-                left: self.standings[charge.place].remaining,
+                left: self.outcomes[charge.place].standing.remaining,
             })
     }
 
@@ -41,27 +41,28 @@ impl Permit {
         let Some(held) = self.held.as_deref() else {
             return;
         };
-        for charge in held
-            .charges
-            .iter()
-            .filter(|charge| &*charge.limit.name == rule)
-        {
-            held.settler.settled(&charge.limit, units);
+        let charges = held.charges.iter();
+        for charge in charges.filter(|charge| &*charge.limit.name == rule) {
+            held.settler.counters().settled(&charge.limit, units);
         }
     }
 
     /// Records that the response did not report its cost for the limit named `rule`, so the
     /// estimate stays charged. Returns whether to log it: once a minute for each limit.
     pub fn unsettled(&self, rule: &str) -> bool {
-        self.charge_of(rule)
-            .is_some_and(|(held, charge)| held.settler.unsettled(&charge.limit))
+        self.charge_of(rule).is_some_and(|(held, charge)| {
+            let now = held.settler.now();
+            held.settler.counters().unsettled(&charge.limit, now)
+        })
     }
 
     /// Records that the response cost `units` more than was reserved for it by the limit named
     /// `rule`. Returns whether to log it: once a minute for each limit.
     pub fn over_reserved(&self, rule: &str, units: u64) -> bool {
-        self.charge_of(rule)
-            .is_some_and(|(held, charge)| held.settler.over_reserved(&charge.limit, units))
+        self.charge_of(rule).is_some_and(|(held, charge)| {
+            let (counters, now) = (held.settler.counters(), held.settler.now());
+            counters.over_reserved(&charge.limit, units, now)
+        })
     }
 
     fn charge_of(&self, rule: &str) -> Option<(&Held, &Charge)> {
@@ -72,28 +73,24 @@ impl Permit {
 
     /// Charges `more` units to the limit named `rule`, both the live limit and its candidate.
     pub fn charge_more(&mut self, rule: &str, more: u64) {
-        self.settle_rule(rule, Change::Charge { more });
+        self.each(rule, |charge, settler, _| charge.raise(settler, more));
     }
 
     /// Refunds `units` to the limit named `rule`, both the live limit and its candidate; never more
     /// than was charged.
     pub fn refund(&mut self, rule: &str, units: u64, _leave: Credit) {
-        self.settle_rule(rule, Change::Refund { units });
+        self.each(rule, |charge, settler, drawn_at| {
+            charge.give_back(settler, drawn_at, units, false);
+        });
     }
 
-    fn settle_rule(&mut self, rule: &str, change: Change) {
-        let Some(held) = &mut self.held else { return };
-        let Held {
-            settler,
-            charges,
-            drawn_at,
-            ..
-        } = &mut **held;
-        for charge in charges
-            .iter_mut()
-            .filter(|charge| &*charge.limit.name == rule)
-        {
-            charge.settle(&**settler, *drawn_at, change);
+    fn each(&mut self, rule: &str, correct: impl Fn(&mut Charge, &dyn Settle, Timestamp)) {
+        let Some(held) = self.held.as_deref_mut() else {
+            return;
+        };
+        let charges = held.charges.iter_mut();
+        for charge in charges.filter(|charge| &*charge.limit.name == rule) {
+            correct(charge, &*held.settler, held.drawn_at);
         }
     }
 }

@@ -30,7 +30,10 @@ fn limiter(terms: &Terms) -> (Limiter, Arc<Limit>, Clock) {
 
 /// Takes `cost` units for a request that is sent to its upstream.
 fn take(limiter: &Limiter, limit: &Limit, cost: u64, now: Timestamp) -> Option<Permit> {
-    match limiter.try_check(&[Claim::new(limit, b"k", cost)], now) {
+    match limiter
+        .decide(&[Claim::new(limit, b"k", cost)], now)
+        .at_once()
+    {
         Some(Decision::Allow(mut permit)) => {
             permit.forwarded();
             Some(permit)
@@ -105,7 +108,7 @@ fn refund_of_a_request_that_waited_lets_no_later_window_grant_more() {
         let credit = Cause::Upstream.credit().expect("the upstream alone");
         waiting.refund("l", 5, credit);
         let look = take(&limiter, &limit, 0, at_second(170)).expect("it takes nothing");
-        assert_eq!(look.standings()[0].remaining, expected, "{kind:?}");
+        assert_eq!(look.outcomes()[0].standing.remaining, expected, "{kind:?}");
     }
 }
 

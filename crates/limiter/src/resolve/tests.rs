@@ -1,8 +1,7 @@
 use super::*;
-use crate::Override;
-use crate::{Limiter, Permit};
+use crate::{Decision, Limiter, Override, Permit};
 use tollgate_limit::fixtures::RATES;
-use tollgate_limit::{Kind, Micros, Placement, fixtures};
+use tollgate_limit::{Kind, Limit, Micros, Placement, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
 
@@ -33,7 +32,7 @@ fn override_of_places_counts_those_that_are_held() {
     };
     let take = |key: &[u8]| -> Option<Permit> {
         let claims = [Claim::new(&limit, key, 1)];
-        match limiter.try_check(&claims, clock.now()) {
+        match limiter.decide(&claims, clock.now()).at_once() {
             Some(Decision::Allow(permit)) => Some(permit),
             Some(Decision::Deny(_)) => None,
             other => panic!("{other:?}"),
@@ -102,7 +101,7 @@ impl Exhausted {
     /// What a request is told: it passes, or how long it has to wait.
     fn ask(&self) -> Result<(), Option<Micros>> {
         let claims = [Claim::new(&self.limit, b"k", 1)];
-        match self.limiter.try_check(&claims, self.clock.now()) {
+        match self.limiter.decide(&claims, self.clock.now()).at_once() {
             Some(Decision::Allow(mut permit)) => {
                 permit.forwarded();
                 Ok(())

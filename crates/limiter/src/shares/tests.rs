@@ -137,14 +137,17 @@ fn drain(limiter: &Limiter<Gone>, limit: &Limit, key: &[u8]) -> u64 {
         .build()
         .expect("a runtime");
     let claim = [Claim::new(limit, key, 1)];
-    let granted =
-        |_: &u64| match runtime.block_on(limiter.check(&claim, limiter.local().clock().now())) {
+    let granted = |_: &u64| {
+        let deadline = Deadline::default();
+        let deciding = limiter.decide(&claim, limiter.local().clock().now());
+        match runtime.block_on(deciding.finish(&deadline)) {
             Decision::Allow(mut permit) => {
                 permit.forwarded();
                 true
             }
             _ => false,
-        };
+        }
+    };
     (0..).take_while(granted).count() as u64
 }
 
@@ -222,8 +225,8 @@ fn share_grants_after_a_peek_without_a_response_are_owed() {
         .expect("a runtime");
     let deadline = Deadline::default();
     let looked = runtime.block_on(limiter.look(&claim, START, &deadline));
-    assert_eq!(looked, Ok(()), "the store answers nothing");
-    let decision = runtime.block_on(limiter.ask(&claim, START, &deadline));
+    assert!(looked.is_ok(), "the store answers nothing");
+    let decision = runtime.block_on(limiter.decide(&claim, START).finish(&deadline));
     let Decision::Allow(mut permit) = decision else {
         panic!("not allowed: {decision:?}")
     };

@@ -34,8 +34,9 @@ fn the_local_part_is_given_back_when_the_shared_one_refuses_or_the_caller_leaves
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
+    let deadline = Deadline::default();
     runtime.block_on(async {
-        let mut waiting = std::pin::pin!(limiter.check(&claims, START));
+        let mut waiting = std::pin::pin!(limiter.decide(&claims, START).finish(&deadline));
         std::future::poll_fn(|cx| {
             assert!(waiting.as_mut().poll(cx).is_pending());
             std::task::Poll::Ready(())
@@ -57,7 +58,7 @@ fn shared_limit_without_its_store_follows_when_down() {
     let claims = [claim(&limits[0]), claim(&limits[1])];
     for _ in 0..5 {
         let permit = allowed(check(&limiter, &claims));
-        assert!(permit.is_ungoverned(0) && permit.is_ungoverned(1));
+        assert!(permit.outcomes().iter().all(Outcome::is_without_store));
     }
     let Decision::Deny(denied) = check(&limiter, &claims) else {
         panic!("two replicas share ten: five each")

@@ -50,7 +50,8 @@ impl Relay {
         let seen = RequestHeaders::of(request.headers());
         let form = framing::normalise(&mut request, &seen)?;
         // No limit claims anything: the limiter admits.
-        let Some(Decision::Allow(permit)) = self.limiter.try_check(&[], self.clock.now()) else {
+        let deciding = self.limiter.decide(&[], self.clock.now());
+        let Some(Decision::Allow(permit)) = deciding.at_once() else {
             return Err(Rejection::Internal);
         };
         let route = &self.policy.routes[0];

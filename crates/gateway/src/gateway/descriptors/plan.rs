@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::{DescriptorAsked, DescriptorStatus, StatusOfLimit};
 use tollgate_limit::{Limit, Micros, Standing, UNITS_MAX, Verdict};
-use tollgate_limiter::Denied;
+use tollgate_limiter::{Denied, Outcome};
 use tollgate_policy::domains::Found;
 use tollgate_policy::{Claims, Policy, TooManyBuckets};
 
@@ -129,12 +129,12 @@ impl<'p> Plan<'p> {
     /// The quotas to spare in a draw, by how their buckets stand: those that are used up, if one has
     /// units left. If all are used up, the one that has units first refuses the request, so that the
     /// wait it names is that of the request.
-    pub(super) fn to_spare(&self, standings: &[Standing]) -> Spared {
+    pub(super) fn to_spare(&self, outcomes: &[Outcome]) -> Spared {
         let (mut used_up, mut all, mut first) = (0, true, None);
         for (place, charges) in self.quotas() {
             let waits = charges.iter().filter_map(|charge| {
                 let enforced = self.claims.charges()[*charge].enforced;
-                let standing = standings.get(*charge)?;
+                let standing = &outcomes.get(*charge)?.standing;
                 let refuses = enforced && !standing.verdict.is_allow();
                 refuses.then(|| wait(standing))
             });
@@ -161,13 +161,8 @@ impl<'p> Plan<'p> {
         !denied.is_blocked() && denied.refused().all(is_quota)
     }
 
-    /// How each descriptor stands. `standings` of the claims are empty if nothing was drawn.
-    pub(super) fn statuses(
-        &self,
-        policy: &Policy,
-        standings: &[Standing],
-        is_unasked: impl Fn(usize) -> bool,
-    ) -> Vec<DescriptorStatus> {
+    /// How each descriptor stands. `outcomes` of the claims are empty if nothing was drawn.
+    pub(super) fn statuses(&self, policy: &Policy, outcomes: &[Outcome]) -> Vec<DescriptorStatus> {
         let status = |one: &Applies<'_>| match one {
             Applies::Nothing | Applies::GivesBack(..) => DescriptorStatus::default(),
             Applies::Unlimited => DescriptorStatus {
@@ -179,11 +174,10 @@ impl<'p> Plan<'p> {
                 ..DescriptorStatus::default()
             },
             Applies::Limits(found, places) => {
-                let known = places.iter().filter(|place| !is_unasked(**place));
-                let known = known.filter_map(|place| {
+                let known = places.iter().filter_map(|place| {
+                    let standing = outcomes.get(*place)?.asked()?;
                     let charge = &self.claims.charges()[*place];
                     let limit = &*policy.limits[charge.limit];
-                    let standing = standings.get(*place)?;
                     let refuses = charge.enforced && !standing.verdict.is_allow();
                     Some((refuses, standing, limit))
                 });

@@ -30,7 +30,7 @@ impl RequestContext {
         [received_bytes, sent_bytes]: [u64; 2],
         took: u64,
     ) {
-        let (names, standings) = (&self.snapshot.names, self.account.judged.standings());
+        let (names, outcomes) = (&self.snapshot.names, self.account.judged.outcomes());
         let limits = &self.snapshot.policy.limits;
         let mut charges = SmallVec::<[access::Charge<'_>; 4]>::new();
         for (place, charge) in self.account.claims.charges().iter().enumerate() {
@@ -40,10 +40,10 @@ impl RequestContext {
                 key: self.account.claims.key(charge),
                 cost: charge.cost,
                 settled: self.settled(place, charge),
-                remaining: standings
+                remaining: outcomes
                     .get(place)
-                    .map_or(0, |standing| standing.remaining),
-                outcome: self.account.judged.outcome(place, charge),
+                    .map_or(0, |outcome| outcome.standing.remaining),
+                outcome: self.account.judged.outcome(place),
             });
         }
         let id = self.id();

@@ -16,10 +16,11 @@ impl RequestContext {
         else {
             return;
         };
-        let charges = self.account.claims.charges().iter().zip(permit.standings());
-        for (place, (charge, standing)) in charges.enumerate() {
+        let charges = self.account.claims.charges().iter();
+        for (charge, outcome) in charges.zip(permit.outcomes()) {
             let few = self.snapshot.near[charge.limit];
-            if few.is_some_and(|few| standing.remaining <= few) && !permit.is_unasked(place) {
+            let left = outcome.asked().map(|standing| standing.remaining);
+            if few.zip(left).is_some_and(|(few, left)| left <= few) {
                 let limit = &self.snapshot.policy.limits[charge.limit];
                 writer.near(limit, self.account.claims.key(charge), self.account.at);
             }

@@ -34,8 +34,9 @@ fn handover_units_that_the_shared_store_refuses_or_the_caller_leaves_come_back_h
     old.hand_to(Arc::clone(&new) as Arc<dyn Successor>);
     assert!(matches!(check(&old, &claims), Decision::Deny(_)));
     assert!(matches!(check(&old, &claims), Decision::Unavailable(_)));
+    let deadline = tollgate_store::Deadline::default();
     // The script is used up, so that the store does not answer.
-    let mut asking = Box::pin(old.check(&claims, START));
+    let mut asking = Box::pin(old.decide(&claims, START).finish(&deadline));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(asking.as_mut().poll(&mut context).is_pending());
     assert_eq!(left(&old, claims[0].limit), 9);
