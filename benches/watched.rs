@@ -106,7 +106,7 @@ fn gateway(with: With) -> Shared {
         held: Arc::default(),
         held_bodies: Arc::default(),
         untrusted_proxy: Arc::default(),
-        fleet: UpstreamHealth::default(),
+        health: UpstreamHealth::default(),
         #[cfg(feature = "otlp")]
         spans: None,
     }

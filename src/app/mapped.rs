@@ -179,3 +179,27 @@ pub(super) fn access_log(log: &settings::Log, names: KeyNames) -> Option<access:
         query: log.query,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_for_tests_of_the_crates_are_those_of_a_file_that_says_nothing() {
+        let file = "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n";
+        let now = tollgate_limit::Timestamp::default();
+        let config = tollgate_config::parse(file, "test.toml", &|_| None, now).expect("a file");
+        assert_eq!(server(&config), server::Settings::default());
+        // The mark in `Via` is random.
+        let of = |settings: ProxyDefaults| {
+            format!(
+                "{:?}",
+                ProxyDefaults {
+                    via: None,
+                    ..settings
+                }
+            )
+        };
+        assert_eq!(of(conduct(&config.server)), of(ProxyDefaults::default()));
+    }
+}

@@ -124,7 +124,7 @@ impl Core {
         let shared = self.gateway.clone();
         self.readiness.require_each("upstreams", move || {
             upstreams::conditions(
-                &shared.fleet,
+                &shared.health,
                 &shared.current.load().policy,
                 shared.clock.now(),
             )
@@ -184,7 +184,7 @@ impl Core {
             connections: self.server.bounds.open(),
             routes: policy.routes.len(),
             limits: policy.limits.len(),
-            upstreams: upstreams::status(&self.gateway.fleet, policy, self.gateway.clock.now()),
+            upstreams: upstreams::status(&self.gateway.health, policy, self.gateway.clock.now()),
             store: store
                 .map(|(settings, store)| shared_store::status(settings, store, &policy.limits)),
             ..Status::default()

@@ -89,7 +89,7 @@ pub(super) fn start_with(
         held: Arc::default(),
         held_bodies: Arc::default(),
         untrusted_proxy: Arc::default(),
-        fleet: UpstreamHealth::default(),
+        health: UpstreamHealth::default(),
         #[cfg(feature = "otlp")]
         spans,
     };
@@ -180,8 +180,8 @@ impl Core {
         let public = Sockets::new(public, count, Arc::clone(&self.server));
         let deciding = Sockets::new(deciding, count, Arc::clone(&self.decide_server));
         let grpc = Sockets::new(grpc, count, Arc::clone(&self.decide_server));
-        let (metrics, fleet) = (&self.gateway.metrics, self.gateway.fleet.clone());
-        metrics.source("upstreams", move |samples| fleet.samples(samples));
+        let (metrics, health) = (&self.gateway.metrics, self.gateway.health.clone());
+        metrics.source("upstreams", move |samples| health.samples(samples));
         let counts = Arc::new(Counts::default());
         let counted = Arc::clone(&counts);
         metrics.source("rate_limit_service", move |samples| {

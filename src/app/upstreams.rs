@@ -10,7 +10,7 @@ use tollgate_policy::Policy;
 
 /// Every server of every upstream, by the upstream's name.
 pub(super) fn status(
-    fleet: &UpstreamHealth,
+    health: &UpstreamHealth,
     policy: &Policy,
     now: Timestamp,
 ) -> BTreeMap<String, Vec<status::Server>> {
@@ -24,7 +24,7 @@ pub(super) fn status(
         }),
     };
     let upstreams = policy.upstreams.iter().map(|upstream| {
-        let servers = fleet.status(upstream).into_iter().map(server).collect();
+        let servers = health.status(upstream).into_iter().map(server).collect();
         (upstream.name.to_string(), servers)
     });
     upstreams.collect()
@@ -33,13 +33,13 @@ pub(super) fn status(
 /// A condition for each server. None of them makes the gateway unready: that would not repair an
 /// upstream.
 pub(super) fn conditions(
-    fleet: &UpstreamHealth,
+    health: &UpstreamHealth,
     policy: &Policy,
     now: Timestamp,
 ) -> Vec<(String, Standing)> {
     let mut conditions = Vec::new();
     for upstream in &policy.upstreams {
-        for status in fleet.status(upstream) {
+        for status in health.status(upstream) {
             let name = format!("upstream {} {}", upstream.name, status.server);
             conditions.push((name, standing(&status, now)));
         }

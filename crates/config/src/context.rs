@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
-use super::flaw::Flaw;
 use super::include::{cannot_read, plain};
 use super::loader::Reader;
+use super::problem::Flaw;
 use super::problem::{Problem, Problems, suggestion};
 use super::reader::Field;
 use super::settings::{Listener, Secret};
@@ -37,7 +37,6 @@ pub(crate) struct Context<'e> {
 }
 
 impl<'e> Context<'e> {
-    /// A context without texts.
     pub(crate) fn new(env: Env<'e>, problems: Problems) -> Self {
         Self {
             sources: Sources::default(),

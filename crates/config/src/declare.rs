@@ -44,7 +44,6 @@ macro_rules! table {
         }
 
         impl $name {
-            /// Reads the table's keys.
             pub(crate) fn read_table(table: &$crate::reader::Table<'_>, context: &mut $crate::context::Context<'_>) -> Self {
                 let keys = $crate::declare::keys! {
                     $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*

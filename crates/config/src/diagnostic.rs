@@ -5,18 +5,14 @@ use serde::Serialize;
 use super::problem::{Problem, Severity};
 use super::source::Sources;
 
-/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// `error` or `warning`.
     pub severity: &'static str,
-    /// What is wrong.
     pub message: String,
     /// The places; the first is the mistake, the others explain it. Empty if it has no place.
     pub spans: Vec<Span>,
-    /// Additional facts.
     pub notes: Vec<String>,
-    /// What to do.
     pub help: Vec<String>,
 }
 
@@ -25,11 +21,8 @@ pub struct Diagnostic {
 pub struct Span {
     /// The file, as it was named.
     pub file: String,
-    /// First line.
     pub line: usize,
-    /// First column.
     pub column: usize,
-    /// Last line.
     pub end_line: usize,
     /// One past the last column.
     pub end_column: usize,

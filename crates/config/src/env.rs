@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::flaw::Flaw;
+use super::problem::Flaw;
 
 /// Looks up an environment variable.
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
@@ -10,7 +10,6 @@ pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 /// How variables without a value and without a default are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unset {
-    /// Each is an error.
     #[default]
     Refused,
     /// A value is assumed, and [`super::Config::assumed`] names the variable: for places without

@@ -28,7 +28,6 @@ impl ConfigError {
         text
     }
 
-    /// Every problem, for programs.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
         let problems = self.problems.iter();
         problems

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::context::Context;
 use super::declare::forms;
-use super::flaw::Flaw;
+use super::problem::Flaw;
 use super::quantity::{bytes_words, duration, refusals, share, size};
 use super::reader::{Node, Read};
 use super::scalar::outside;

@@ -21,7 +21,6 @@ mod diagnostic;
 mod env;
 mod error;
 mod files;
-mod flaw;
 mod forms;
 mod include;
 mod lists;
@@ -68,22 +67,18 @@ use tollgate_limit::{Micros, Rate, Timestamp};
 use tollgate_policy::Policy;
 use tollgate_policy::identity::Callers;
 
-/// A valid configuration.
 #[derive(Debug)]
 pub struct Config {
     /// The listeners for clients, with their timeouts and bounds.
     pub server: Server,
-    /// The admin listener.
     pub admin: Admin,
     /// The listeners for decisions; `None`: there are none.
     pub decide: Option<Decide>,
     /// Where spans of sampled requests are sent.
     pub traces: Option<Traces>,
-    /// Logs.
     pub log: Log,
     /// The store that gateways share; `None`: all limits are local.
     pub store: Option<Store>,
-    /// The rules for requests.
     pub policy: Arc<Policy>,
     /// Tests of the file, for `tollgate check`.
     pub tests: Vec<TestCase>,
@@ -94,7 +89,6 @@ pub struct Config {
     tiers: Vec<String>,
     /// Warnings about legal but probably unintended settings, rendered for printing.
     pub warnings: Vec<String>,
-    /// The same warnings for programs.
     pub diagnostics: Vec<Diagnostic>,
     /// Unset environment variables for which a value was assumed ([`Unset::Assumed`]).
     pub assumed: Vec<String>,

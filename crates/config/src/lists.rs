@@ -66,9 +66,7 @@ impl<T: Read> Read for OrBroken<T> {
 /// A value that may be a table or a short form.
 #[derive(Clone, Debug)]
 pub(crate) enum ShortOr<S, T> {
-    /// The short form.
     Short(S),
-    /// The table.
     Table(T),
 }
 

@@ -9,25 +9,13 @@ use super::source::At;
 /// Merges the content of a file into that of the earlier files.
 pub(crate) fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
     into.include = Field::Absent;
-    once("server", &mut into.server, from.server, problems);
-    once("admin", &mut into.admin, from.admin, problems);
-    once("decide", &mut into.decide, from.decide, problems);
-    once("traces", &mut into.traces, from.traces, problems);
-    once("log", &mut into.log, from.log, problems);
-    once("address", &mut into.address, from.address, problems);
-    once("prices", &mut into.prices, from.prices, problems);
-    once("store", &mut into.store, from.store, problems);
-    once("defaults", &mut into.defaults, from.defaults, problems);
-    once("responses", &mut into.responses, from.responses, problems);
-    names(
-        "identities",
-        &mut into.identities,
-        from.identities,
-        problems,
-    );
-    names("limits", &mut into.limits, from.limits, problems);
-    names("tiers", &mut into.tiers, from.tiers, problems);
-    names("upstreams", &mut into.upstreams, from.upstreams, problems);
+    macro_rules! each {
+        ($merge:ident: $($table:ident)*) => {
+            $($merge(stringify!($table), &mut into.$table, from.$table, problems);)*
+        };
+    }
+    each!(once: server admin decide traces log address prices store defaults responses);
+    each!(names: identities limits tiers upstreams);
     lists(&mut into.routes, from.routes);
     lists(&mut into.tests, from.tests);
 }

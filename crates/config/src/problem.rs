@@ -6,7 +6,6 @@ use super::source::Place;
 /// Whether a problem prevents the start or is only reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
-    /// Nothing starts.
     Error,
     /// It starts, and says so.
     Warning,
@@ -77,13 +76,11 @@ impl Problem {
         self
     }
 
-    /// Adds a fact.
     pub(crate) fn note(&mut self, note: impl Into<String>) -> &mut Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Adds what to do.
     pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.helps.push(help.into());
         self
@@ -250,4 +247,43 @@ pub fn suggestion(what: &str, word: &str, candidates: &[&str]) -> String {
         _ => format!("known are {}", listed(names())),
     };
     near_or(word, names(), otherwise)
+}
+
+/// A mistake in a part of a string, with its reason.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) title: String,
+    pub(crate) label: String,
+    pub(crate) help: Option<String>,
+}
+
+impl Flaw {
+    /// A flaw at bytes `start..end`.
+    pub(crate) fn new(
+        start: usize,
+        end: usize,
+        title: impl Into<String>,
+        label: impl Into<String>,
+    ) -> Self {
+        Self {
+            start,
+            end,
+            title: title.into(),
+            label: label.into(),
+            help: None,
+        }
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    pub(crate) fn shifted(mut self, by: usize) -> Self {
+        self.start += by;
+        self.end += by;
+        self
+    }
 }

@@ -1,6 +1,6 @@
 //! Parses durations, sizes and shares: numbers with mandatory units.
 
-use super::flaw::Flaw;
+use super::problem::Flaw;
 use super::problem::nearest;
 use tollgate_limit::Micros;
 

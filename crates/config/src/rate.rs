@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::context::Context;
-use super::flaw::Flaw;
 use super::forms::parsed;
+use super::problem::Flaw;
 use super::problem::near_or;
 use super::quantity::{duration, micro_units, unit};
 use super::reader::{Node, Read};
@@ -13,7 +13,6 @@ use super::slips;
 use super::validate::prices::is_currency;
 use tollgate_limit::Micros;
 
-/// A rate as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rate {
     /// This many units in every period.
@@ -26,7 +25,6 @@ pub(crate) enum Rate {
         /// The unit of money, of which the units are millionths.
         currency: Option<Currency>,
     },
-    /// No limit, stated explicitly.
     Unlimited,
 }
 
@@ -59,7 +57,6 @@ impl Currency {
         Some((amount.trim_end(), Self(code.as_bytes().try_into().ok()?)))
     }
 
-    /// Its letters.
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
@@ -125,13 +122,10 @@ pub(crate) fn rate_in(text: &str, counted: Option<&str>) -> Result<tollgate_limi
 /// The name of a rate's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// A day.
     Day,
-    /// A week.
     Week,
     /// A month: only in calendar windows.
     Month,
-    /// Anything else.
     Span,
 }
 
@@ -147,7 +141,6 @@ impl Read for Rate {
     }
 }
 
-/// Parses a rate.
 pub(crate) fn rate(text: &str) -> Result<Rate, Flaw> {
     read(text).map_err(|flaw| {
         // A rate in another product's syntax gets a suggestion in our syntax, if the suggestion is

@@ -12,12 +12,9 @@ use tollgate_limit::Micros;
 /// The deepest nesting of descriptors.
 pub const DEEPEST: usize = 16;
 
-/// One document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimitFile {
-    /// The domain.
     pub domain: String,
-    /// Its place.
     pub place: Position,
     /// The descriptors of the first level.
     pub descriptors: Vec<Descriptor>,
@@ -26,11 +23,9 @@ pub struct RateLimitFile {
 /// A descriptor, and those that are nested in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Its key.
     pub key: String,
     /// Its value; `None`: any.
     pub value: Option<String>,
-    /// Its limit.
     pub rate_limit: Option<RateLimit>,
     /// Whether its limit never refuses.
     pub shadow_mode: bool,
@@ -40,7 +35,6 @@ pub struct Descriptor {
     pub share_threshold: bool,
     /// The descriptors nested in it.
     pub descriptors: Vec<Descriptor>,
-    /// Its place.
     pub place: Position,
 }
 
@@ -51,20 +45,15 @@ pub struct RateLimit {
     pub name: Option<String>,
     /// The names of the limits that it replaces.
     pub replaces: Vec<String>,
-    /// Its quota.
     pub quota: Quota,
-    /// Its place.
     pub place: Position,
 }
 
-/// What a limit admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// Everything.
     Unlimited,
     /// So many in each period; the number may be zero.
     Per {
-        /// The number.
         requests: u64,
         /// The period: months have 30 days and years 365.
         period: Micros,
@@ -85,11 +74,9 @@ pub struct Position {
 /// A mistake in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where.
     pub place: Position,
     /// The part of the file that cannot be used.
     pub what: String,
-    /// Why.
     pub why: String,
 }
 
@@ -308,7 +295,6 @@ impl Position {
     }
 }
 
-/// The mistakes so far.
 #[derive(Default)]
 struct Mistakes(Vec<Mistake>);
 

@@ -61,7 +61,6 @@ pub(crate) trait Mirror {
 
 /// A key of a table, as `table!` and `settings!` declare it.
 pub(crate) struct Key {
-    /// Its name.
     pub(crate) name: &'static str,
     /// Its doc comment, a line each.
     pub(crate) about: &'static [&'static str],
@@ -114,7 +113,6 @@ impl<'n> Table<'n> {
         self.node(key).map(|node| node.place)
     }
 
-    /// Reads one key.
     pub(crate) fn field<K: Read>(&self, key: &Key, context: &mut Context<'_>) -> Field<K::Value> {
         let name = key.name;
         let Some(node) = self.node(name) else {
@@ -215,12 +213,10 @@ pub(crate) fn mismatch(
 /// A key of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Field<T> {
-    /// It is not written.
     #[default]
     Absent,
     /// It cannot be read, or is missing and required; this was reported.
     Broken,
-    /// It is written.
     Here(At<T>),
 }
 
@@ -258,7 +254,6 @@ impl<T> Field<T> {
         })
     }
 
-    /// Its place.
     pub(crate) fn place(&self) -> Option<Place> {
         self.get().map(|at| at.place)
     }

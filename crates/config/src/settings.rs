@@ -21,7 +21,6 @@ pub trait Word: PartialEq + Sized + 'static {
     /// Every choice with its word.
     const WORDS: &'static [(Self, &'static str)];
 
-    /// Its word.
     fn word(&self) -> &'static str {
         let known = Self::WORDS.iter().find(|(choice, _)| choice == self);
         known.map_or("", |(_, word)| word)
@@ -31,14 +30,7 @@ pub trait Word: PartialEq + Sized + 'static {
 /// An address the gateway listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listener {
-    /// A TCP port.
-    Tcp {
-        /// The address.
-        address: SocketAddr,
-        /// Whether it uses TLS.
-        tls: bool,
-    },
-    /// A Unix socket.
+    Tcp { address: SocketAddr, tls: bool },
     Unix(PathBuf),
 }
 
@@ -58,9 +50,7 @@ impl fmt::Display for Listener {
 /// An address over which other programs ask for decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecideListener {
-    /// The address.
     pub listener: Listener,
-    /// How they ask.
     pub protocol: DecideProtocol,
 }
 
@@ -85,20 +75,15 @@ impl fmt::Display for DecideListener {
 /// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
-    /// To standard output.
     Stdout,
-    /// To standard error.
     Stderr,
-    /// No access log.
     Off,
-    /// To a file.
     File(PathBuf),
 }
 
 /// The store that gateways share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// Its kind.
     pub kind: StoreKind,
     /// Its layout, from its URL.
     pub topology: Topology,
@@ -139,43 +124,32 @@ pub struct StoreTls {
 /// The layout of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// One server.
     Single,
-    /// Redis Sentinel.
     Sentinel,
-    /// Redis Cluster.
     Cluster,
 }
 
 /// A test in the file: requests in virtual time, and the expected results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {
-    /// Its name.
     pub name: String,
     /// The line where it begins.
     pub line: usize,
     /// The requests, in this order, to the same buckets, which are fresh for each test.
     pub sent: Vec<Sent>,
-    /// Its start time.
     pub start: Timestamp,
-    /// Headers of the requests.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The body of each of them.
     pub body: Option<String>,
-    /// The expected results.
     pub expect: Expect,
 }
 
 /// Requests of one line of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// How many.
     pub count: u64,
-    /// Their method.
     pub method: Method,
-    /// Their host.
     pub host: Option<String>,
-    /// Path and query.
     pub uri: Uri,
     /// The caller that sends them.
     pub caller: Option<TestCaller>,
@@ -194,9 +168,7 @@ pub struct Sent {
 /// `as IDENTITY:CALLER`: the caller that a test takes for granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCaller {
-    /// The identity's name.
     pub identity: String,
-    /// The identity's index.
     pub index: usize,
     /// A known caller's name, or a key.
     pub name: String,
@@ -207,7 +179,6 @@ pub struct TestCaller {
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps it.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }

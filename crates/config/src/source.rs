@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Source {
     /// The name shown in messages: the path as given.
     pub(crate) name: String,
-    /// Its content.
     pub(crate) text: String,
     /// The directory for its relative paths.
     pub(crate) base: PathBuf,
@@ -97,9 +96,7 @@ impl Sources {
 /// A span of bytes in one of the [`Sources`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Which text.
     pub(crate) file: u32,
-    /// First byte.
     pub(crate) start: u32,
     /// One past the last byte.
     pub(crate) end: u32,

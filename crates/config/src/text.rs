@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::context::Context;
 use super::declare::forms;
 use super::env::{Interpolated, has_default, interpolate};
-use super::flaw::Flaw;
+use super::problem::Flaw;
 use super::problem::Problem;
 use super::reader::{Node, Read, mismatch};
 use super::schema::Defs;
@@ -24,7 +24,6 @@ const SECRETS: [&str; 3] = ["secret", "key_secret", "password"];
 /// A string of the file, its `${…}` replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
-    /// The string.
     pub(crate) value: String,
     /// Whether it is in the file character by character between its quotes, so that parts of it
     /// have places.
@@ -148,7 +147,6 @@ impl At<Text> {
         }
     }
 
-    /// The string.
     pub(crate) fn as_str(&self) -> &str {
         &self.value.value
     }

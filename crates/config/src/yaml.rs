@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// The deepest nesting.
 const DEEPEST: usize = 64;
 /// The most nodes of all documents that are read together, those that aliases repeat counted again.
 pub const MOST: usize = 400_000;
@@ -17,13 +16,11 @@ const WIDEST: usize = 5_000;
 /// A value with its place.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The file's name.
     pub file: Rc<str>,
     /// Its line, or that of its key, from 1.
     pub line: usize,
     /// The column in that line, in characters, from 1.
     pub column: usize,
-    /// The value.
     pub value: Value,
     /// Whether a reader asked for it by its key.
     pub is_read: Cell<bool>,
@@ -32,11 +29,8 @@ pub struct Node {
 /// A value: all scalars are texts.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// Nothing.
     Null,
-    /// A scalar.
     Text(String),
-    /// A sequence.
     List(Vec<Node>),
     /// A mapping, in the order of the file.
     Map(Vec<(String, Node)>),
@@ -49,7 +43,6 @@ pub struct YamlError {
     pub line: usize,
     /// The column, from 1.
     pub column: usize,
-    /// What is wrong.
     pub what: String,
     /// Whether the text is not wrong but larger than any configuration.
     pub too_much: bool,
@@ -214,10 +207,10 @@ pub fn read(
 }
 
 impl YamlError {
-    fn at((line, column): (usize, usize), what: impl Into<String>) -> Self {
+    fn at(place: (usize, usize), what: impl Into<String>) -> Self {
         Self {
-            line,
-            column,
+            line: place.0,
+            column: place.1,
             what: what.into(),
             too_much: false,
         }

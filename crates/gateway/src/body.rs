@@ -46,7 +46,7 @@ const _: () = assert!(size_of::<ResponseBody>() <= 40);
 pub enum BodyError {
     /// HTTP/2: the upstream's response broke off or was malformed.
     #[error("the upstream's response broke off")]
-    Upstream(#[source] hyper::Error),
+    Upstream(#[from] hyper::Error),
     /// The upstream's connection broke in the middle of its response.
     #[error("the upstream's response broke off")]
     UpstreamBroken(#[source] io::Error),
@@ -62,9 +62,6 @@ pub enum BodyError {
     /// The upstream's response took longer in total than allowed.
     #[error("the upstream's response took too long in total")]
     UpstreamSlow,
-    /// The upstream's trailers contain a pseudo-header.
-    #[error("the upstream sent trailers that may not be passed on")]
-    Trailers,
     /// The client's body broke off.
     #[error("the request's body broke off")]
     Client(#[source] InboundError),
@@ -83,9 +80,6 @@ pub enum BodyError {
     /// The client's body arrives more slowly than required.
     #[error("the request's body is too slow")]
     ClientSlow,
-    /// The client's trailers contain a pseudo-header.
-    #[error("the request has trailers that may not be passed on")]
-    ClientTrailers,
 }
 
 tollgate_policy::labels! {
@@ -94,16 +88,17 @@ tollgate_policy::labels! {
         Self::UpstreamClosed => "upstream_closed",
         Self::UpstreamIdle => "upstream_idle",
         Self::UpstreamSlow => "upstream_slow",
-        Self::Trailers => "upstream_trailers",
         Self::Client(_) => "client_broke_off",
         Self::ClientMalformed => "client_malformed",
         Self::ClientGone => "client_gone",
         Self::TooBig => "too_big",
         Self::ClientIdle => "client_idle",
         Self::ClientSlow => "client_slow",
-        Self::ClientTrailers => "client_trailers",
     }
 }
+
+/// What a body yields when it is polled.
+pub(crate) type FramePoll = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 impl BodyError {
     /// The error to report for a request whose body failed: if the body broke off, the client is
@@ -113,7 +108,6 @@ impl BodyError {
             Self::TooBig => Self::TooBig,
             Self::ClientIdle => Self::ClientIdle,
             Self::ClientSlow => Self::ClientSlow,
-            Self::ClientTrailers => Self::ClientTrailers,
             Self::ClientMalformed | Self::Client(InboundError::Malformed(_)) => {
                 Self::ClientMalformed
             }
@@ -166,10 +160,7 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),

@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTI
 use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 
-use super::body::{BodyError, Received, ResponseBody};
+use super::body::{BodyError, FramePoll, Received, ResponseBody};
 use tollgate_limit::Micros;
 use tollgate_net::server::Inbound;
 use tollgate_net::timers::Expiry;
@@ -119,10 +119,7 @@ impl Body for EchoBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         let body = self.get_mut();
         let frame = match Pin::new(&mut body.incoming).poll_frame(cx) {
             Poll::Ready(frame) => frame.transpose(),

@@ -22,47 +22,33 @@ use tollgate_policy::method::is_in_capitals;
 pub use host::is_host;
 
 /// The reason why a request is malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Transfer-Encoding is not exactly one `chunked`.
-    #[error("Transfer-Encoding must be one single `chunked`")]
     TransferEncoding,
     /// Transfer-Encoding names an unsupported coding.
-    #[error("the only transfer coding understood is `chunked`")]
     TransferCoding,
     /// No Host, more than one, or one that contradicts the target.
-    #[error("there must be exactly one Host, and it must agree with the target")]
     Host,
     /// Host is not `host[:port]`.
-    #[error("Host must be a host name or address, with a port or without")]
     HostSyntax,
     /// The target is not a path, not an http URL, and not `*` for OPTIONS.
-    #[error("the request target must be a path or an http URL")]
     Target,
-    /// CONNECT is not supported.
-    #[error("CONNECT is not supported")]
     Connect,
     /// The method is longer than any known one.
-    #[error("the method is not supported")]
     Method,
     /// The method has a lower-case letter.
-    #[error("a method must be in capitals")]
     MethodCase,
     /// HTTP/2: a header's value begins or ends with whitespace.
-    #[error("a header's value must not begin or end with whitespace")]
     FieldValue,
     /// Expect has a value other than `100-continue`.
-    #[error("the only supported expectation is `100-continue`")]
     Expectation,
     /// There is more than one Expect, and the next hop may use another one.
-    #[error("there must be at most one Expect")]
     Expectations,
     /// Connection lists a header that limits, routes or bodies are read by: the next hop would not
     /// receive it.
-    #[error("Connection must not list a header that is meant for the server")]
     ConnectionOption,
     /// A header whose value routes compare has several values.
-    #[error("a header that decides about the request must have one value")]
     StatedTwice,
 }
 
@@ -106,7 +92,6 @@ pub struct RequestTarget {
     pub last_hop: bool,
 }
 
-/// An absolute form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absolute {
     /// Whether it named `https`.

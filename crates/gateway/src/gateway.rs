@@ -10,15 +10,16 @@ mod admitted;
 mod checks;
 mod decide;
 mod descriptors;
-mod judge;
 mod own;
 mod read_body;
 mod request_context;
 mod respond;
-mod service;
 mod snapshot;
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -26,16 +27,22 @@ use std::sync::atomic::AtomicUsize;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use http::{HeaderMap, Request, Response};
-
-pub(crate) use request_context::{CLIENT_LEFT, PANIC};
+use hyper::service::Service;
 
 use super::body::{Guarded, ResponseBody};
 use super::forward::{Forwarded, Forwarder, UpstreamHealth};
 use super::headers::{HeaderSet, RequestHeaders};
 use super::refusals::{RefusalWriter, Refusals};
 use super::untrusted_proxy::UntrustedProxy;
+use admit::Arrived;
 use admitted::Next;
+pub(crate) use decide::RecordedDraw;
+pub use descriptors::{DescriptorAsked, DescriptorStatus, DescriptorsDecided, StatusOfLimit};
+pub use request_context::Closing;
 use request_context::RequestContext;
+pub(crate) use request_context::{CLIENT_LEFT, PANIC};
+pub(crate) use snapshot::brings_near;
+pub use snapshot::{Snapshot, near};
 use tollgate_limit::Timestamp;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_policy::FilledEdits;
@@ -44,21 +51,12 @@ use tollgate_store::clock::{Clock, WallClock};
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
-pub(crate) use decide::RecordedDraw;
-pub use descriptors::{DescriptorAsked, DescriptorStatus, DescriptorsDecided, StatusOfLimit};
-pub use request_context::Closing;
-pub use service::ConnectionService;
-pub(crate) use snapshot::brings_near;
-pub use snapshot::{Snapshot, near};
-
 /// State that all workers of a gateway share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// The snapshot in force.
     pub current: Arc<ArcSwap<Snapshot>>,
     /// The clock that every worker reads.
     pub clock: Clock,
-    /// The request counters.
     pub metrics: Metrics,
     /// The access log; `None` if there is none.
     pub access: Option<AccessLog>,
@@ -71,7 +69,7 @@ pub struct Shared {
     /// The bytes of bodies that are held for decisions.
     pub held_bodies: Arc<AtomicUsize>,
     /// The health of the upstreams' servers.
-    pub fleet: UpstreamHealth,
+    pub health: UpstreamHealth,
     /// A proxy whose forwarding headers are not believed.
     pub untrusted_proxy: Arc<UntrustedProxy>,
     /// The queue of spans, where traces are exported.
@@ -88,18 +86,11 @@ pub struct Gateway {
 
 /// State of a worker that its requests need until their responses have ended.
 struct Side {
-    clock: Clock,
+    shared: Shared,
     wall: WallClock,
     metrics: metrics::Worker,
-    registry: Metrics,
     access: Option<AccessWriter>,
     refusals: Option<RefusalWriter>,
-    requests: Arc<AtomicUsize>,
-    held: Arc<AtomicUsize>,
-    held_bodies: Arc<AtomicUsize>,
-    untrusted_proxy: Arc<UntrustedProxy>,
-    #[cfg(feature = "otlp")]
-    spans: Option<tollgate_telemetry::spans::Spans>,
     /// The decision ids of this worker: a random start, then consecutive numbers.
     ids: Cell<u64>,
     /// The buffer in which quota headers are written before they are copied into a response.
@@ -148,12 +139,16 @@ impl Handler for Gateway {
         // Until the headers of a trusted proxy have been read.
         let client = connection.peer.map(|peer| peer.ip());
         if headers.present.has(HeaderSet::NAMES_CLIENT) {
-            let proxy = &self.side.untrusted_proxy;
+            let proxy = &self.side.shared.untrusted_proxy;
             proxy.note(client, &snapshot.policy.address);
         }
         let mut context = RequestContext::open(&self.side, &snapshot, &head, &mut headers, client);
         let mut edits = FilledEdits::default();
-        let arrived = (&mut head, &mut body, &headers);
+        let arrived = Arrived {
+            head: &mut head,
+            body: Some(&mut body),
+            headers: &headers,
+        };
         let admitted = self
             .admit(&snapshot, connection, arrived, &mut context, &mut edits)
             .await;
@@ -170,12 +165,18 @@ impl Handler for Gateway {
                 let response = own::head_alone(response, asked.is_head());
                 Ok(Forwarded::own(response, cause))
             }
-            Next::Echo => Ok(admitted.echo(&snapshot, (head, body), &mut context)),
+            Next::Echo => Ok(admitted.echo(&snapshot, head.map(|()| body), &mut context)),
             Next::Forward(upstream) => {
                 let verbatim = takes_lines && edits.is_empty() && context.reads_nothing();
                 let forwarding = admitted.forward_context(&snapshot, connection, target, verbatim);
-                self.forward(&snapshot, upstream, forwarding, (head, body), &mut context)
-                    .await
+                self.forward(
+                    &snapshot,
+                    upstream,
+                    forwarding,
+                    head.map(|()| body),
+                    &mut context,
+                )
+                .await
             }
         };
         match outcome {
@@ -196,12 +197,12 @@ impl Handler for Gateway {
                     request_context::log_unread(
                         writer,
                         unread,
-                        self.side.wall.show(self.side.clock.now()),
+                        self.side.wall.show(self.side.shared.clock.now()),
                         self.side.next_id(),
                     );
                 }
             }
-            Event::Panicked => self.side.registry.panicked(),
+            Event::Panicked => self.side.shared.metrics.panicked(),
         }
     }
 }
@@ -212,22 +213,15 @@ impl Gateway {
         let mut cache = Cache::new(Arc::clone(&shared.current));
         let held = Rc::new(Arc::clone(cache.load()));
         let side = Side {
-            clock: shared.clock.clone(),
             wall: WallClock::of(shared.clock.clone()),
             metrics: shared.metrics.worker(),
-            registry: shared.metrics.clone(),
             access: shared.access.as_ref().map(AccessLog::writer),
             refusals: shared.refusals.as_ref().map(Refusals::writer),
-            requests: Arc::clone(&shared.requests),
-            held: Arc::clone(&shared.held),
-            held_bodies: Arc::clone(&shared.held_bodies),
-            untrusted_proxy: Arc::clone(&shared.untrusted_proxy),
-            #[cfg(feature = "otlp")]
-            spans: shared.spans.clone(),
             ids: Cell::new(fastrand::u64(..)),
             quota: RefCell::default(),
+            shared: shared.clone(),
         };
-        let forwarder = Forwarder::of(shared.fleet.clone());
+        let forwarder = Forwarder::of(shared.health.clone());
         held.policy
             .upstreams
             .iter()
@@ -263,5 +257,37 @@ impl Gateway {
                 .for_each(|upstream| self.forwarder.watch(upstream));
         }
         Rc::clone(held)
+    }
+}
+
+/// The gateway, serving one connection.
+#[derive(Clone)]
+pub struct ConnectionService {
+    gateway: Rc<Gateway>,
+    connection: Rc<ConnInfo>,
+}
+
+impl ConnectionService {
+    /// Serves the requests that arrive over `connection`.
+    pub fn new(gateway: Rc<Gateway>, connection: ConnInfo) -> Self {
+        Self {
+            gateway,
+            connection: Rc::new(connection),
+        }
+    }
+}
+
+impl<B: Into<Inbound>> Service<Request<B>> for ConnectionService {
+    type Response = Response<<Gateway as Handler>::Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
+
+    fn call(&self, request: Request<B>) -> Self::Future {
+        let Self {
+            gateway,
+            connection,
+        } = self.clone();
+        let request = request.map(Into::into);
+        Box::pin(async move { Ok(gateway.handle(&connection, request).await) })
     }
 }

@@ -20,7 +20,7 @@ use tollgate_telemetry::TraceParent;
 
 pub use self::deadlines::{DEADLINES, GRPC_TIMEOUT, ReadDeadline, grpc_timeout, reads_deadline};
 pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
-pub use self::trailers::{PseudoTrailer, clean_request_trailers, clean_trailers};
+pub use self::trailers::{clean_request_trailers, clean_trailers};
 
 /// `X-Forwarded-For`
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

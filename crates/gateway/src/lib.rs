@@ -12,12 +12,11 @@ pub mod framing;
 pub mod gateway;
 pub mod headers;
 pub mod pool;
-mod reasons;
 pub mod refusals;
 pub mod rejection;
 pub mod untrusted_proxy;
 
-pub use reasons::reasons;
+pub use rejection::reasons;
 
 /// Runs the example of the README as a test.
 #[cfg(doctest)]

@@ -35,7 +35,7 @@ pub struct ProxyDefaults {
 /// How long a body may arrive at any rate.
 pub const BODY_GRACE: Micros = Micros::from_secs(10);
 
-/// Settings for tests; the defaults of the program are those of its file.
+/// Settings for tests: those of a file that says nothing (a test of the program compares them).
 impl Default for ProxyDefaults {
     fn default() -> Self {
         Self {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_allowed_by_its_name() {
-        let conduct = ProxyDefaults {
+        let defaults = ProxyDefaults {
             upgrades: vec!["websocket".to_owned(), "tls/1.0".to_owned()],
             ..ProxyDefaults::default()
         };
@@ -192,7 +192,7 @@ mod tests {
             ("h2c", false),
         ] {
             assert_eq!(
-                conduct.upgrades_to(&HeaderValue::from_static(named)),
+                defaults.upgrades_to(&HeaderValue::from_static(named)),
                 allowed,
                 "{named}"
             );

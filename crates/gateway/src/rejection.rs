@@ -7,9 +7,12 @@ use http::{HeaderValue, Response, StatusCode};
 use super::body::{BodyError, ResponseBody};
 use super::forward::ForwardError;
 use super::framing::Malformed;
+use crate::gateway::{CLIENT_LEFT, PANIC};
 use tollgate_limit::Micros;
 use tollgate_limiter::{Cause, Unavailable};
-use tollgate_policy::identity::IdentityRefusal;
+use tollgate_net::server::UnreadReason;
+use tollgate_policy::identity::{IdentityReason, IdentityRefusal};
+use tollgate_policy::jwt::JwtError;
 use tollgate_policy::{BodyFlaw, BodyRefusal};
 use tollgate_response::problem::PROBLEM_JSON;
 use tollgate_response::{ALLOWED, Asked, Denial, Form, Problem, Reason, Refusal, Refused};
@@ -21,7 +24,6 @@ pub enum Rejection {
     Malformed(Malformed),
     /// The path, the host, the method or the client cannot be read in one way.
     Unmatchable(tollgate_policy::Malformed),
-    /// No route matches.
     NoRoute,
     /// Routes match, but only for other methods.
     Method {
@@ -41,7 +43,6 @@ pub enum Rejection {
         /// The challenge (`WWW-Authenticate`) of a 401 response.
         challenge: Option<HeaderValue>,
     },
-    /// A limit refuses.
     Denied(Refused),
     /// The request's body is larger than the route allows.
     TooBig,
@@ -300,7 +301,6 @@ const fn upstream(error: &ForwardError) -> Problem {
         ForwardError::Body(BodyError::TooBig) => Problem::BODY_TOO_LARGE,
         ForwardError::Body(BodyError::ClientIdle) => Problem::BODY_STALLED,
         ForwardError::Body(BodyError::ClientSlow) => Problem::BODY_SLOW,
-        ForwardError::Body(BodyError::ClientTrailers) => Problem::TRAILERS,
         ForwardError::Body(BodyError::ClientMalformed) => Problem::NOT_HTTP,
         ForwardError::Body(_) => Problem::CLIENT_GONE,
     }
@@ -331,6 +331,24 @@ impl From<ForwardError> for Rejection {
     fn from(error: ForwardError) -> Self {
         Self::Upstream(error)
     }
+}
+
+/// Every word that the access log and the metrics give as the reason of a rejection, of a failure
+/// of an upstream, or of input that is no request.
+pub fn reasons() -> impl Iterator<Item = &'static str> {
+    let lists = [
+        Rejection::LABELS,
+        Refused::LABELS,
+        IdentityReason::LABELS,
+        JwtError::LABELS,
+        BodyFlaw::LABELS,
+        Malformed::LABELS,
+        ForwardError::LABELS,
+        BodyError::LABELS,
+        UnreadReason::LABELS,
+        &[CLIENT_LEFT, PANIC],
+    ];
+    lists.into_iter().flatten().copied()
 }
 
 #[cfg(test)]

@@ -163,8 +163,7 @@ where
         length,
         ..Framing::default()
     };
-    let body =
-        BodyLength::of(message, asked.version, framing).expect("HTTP/1.0 is not told of chunks");
+    let body = BodyLength::of(message, asked.version, framing).expect("HTTP/1.0 knows no chunks");
     let said = match body {
         BodyLength::Chunked => {
             out.extend_from_slice(CHUNKED);

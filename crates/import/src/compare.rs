@@ -16,7 +16,6 @@ const MOST: usize = 20_000;
 /// Which paths a route of the other gateway takes.
 #[derive(Clone, Debug)]
 pub(crate) enum Takes {
-    /// This one.
     Exact(String),
     /// All that begin with these characters.
     Prefix(String),

@@ -15,7 +15,6 @@ pub(crate) use routes::{Route, Target, methods};
 /// The most limits and the most routes that one import makes.
 const MOST: usize = 2_000;
 
-/// How a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counting {
     TokenBucket,
@@ -32,10 +31,8 @@ pub(crate) struct Limit {
     pub(crate) counting: Counting,
     /// Units per period, or requests at the same time.
     pub(crate) amount: u64,
-    /// Microseconds.
     pub(crate) period: u64,
     pub(crate) burst: Option<u64>,
-    /// Microseconds.
     pub(crate) max_wait: u64,
     pub(crate) per: Vec<String>,
     pub(crate) when_missing: &'static str,
@@ -92,7 +89,6 @@ pub(crate) struct Identity {
     pub(crate) callers: Vec<Caller>,
 }
 
-/// A translation under way.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) limits: Vec<Named>,

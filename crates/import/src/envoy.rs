@@ -95,7 +95,6 @@ fn of_config_maps(source: &Source) -> Vec<Source> {
     held.collect()
 }
 
-/// Reads one file.
 struct Reader<'r> {
     source: &'r Source,
     draft: &'r mut Draft,

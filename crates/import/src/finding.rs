@@ -5,7 +5,6 @@ use std::fmt;
 /// A line of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The file's name.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
@@ -20,13 +19,10 @@ impl fmt::Display for Place {
 /// What became of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where it is.
     pub place: Place,
     /// The setting, as the file has it.
     pub what: String,
-    /// The limit it became.
     pub limit: Option<String>,
-    /// How the two compare.
     pub outcome: Outcome,
 }
 
@@ -47,11 +43,9 @@ impl Finding {
 pub enum Outcome {
     /// Both judge every request of a log alike.
     Equal,
-    /// They do not.
     Differs(Vec<Difference>),
     /// It has no counterpart, or is not understood.
     NotImported(String),
-    /// It limits no request.
     Nothing(String),
 }
 
@@ -80,30 +74,25 @@ impl Outcome {
 pub struct Difference {
     /// How, and by how much.
     pub what: String,
-    /// Whom the translation favours.
     pub favour: Favour,
 }
 
 impl Difference {
-    /// For the file.
     pub(crate) fn words(&self) -> String {
         format!("differs: {}; {}", self.what, self.favour.words())
     }
 }
 
-/// Whom a difference favours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Favour {
     /// More is admitted than before.
     Clients,
     /// Less is admitted than before.
     Upstream,
-    /// One or the other.
     Either,
 }
 
 impl Favour {
-    /// For people.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Clients => "in the clients' favour",

@@ -47,7 +47,6 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Its name for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nginx => "NGINX",
@@ -62,9 +61,7 @@ impl Peer {
 /// A file's name, as messages call it, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Its name.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 
@@ -85,7 +82,6 @@ impl Source {
 /// is an empty list; a file that is missing is an error.
 pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Vec<Source>, String>;
 
-/// What an import made.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The gateway that the files are of.
@@ -107,18 +103,15 @@ impl Imported {
             .any(|finding| matches!(finding.outcome, Outcome::NotImported(_)))
     }
 
-    /// The report for people.
     pub fn report(&self) -> String {
         report::text(self)
     }
 
-    /// The report for programs.
     pub fn document(&self) -> serde_json::Value {
         report::document(self)
     }
 }
 
-/// Why nothing was imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The files are of no gateway that is known.
@@ -126,12 +119,7 @@ pub enum ImportError {
     Unknown(String),
     /// A file cannot be read as what it is.
     #[error("{place}: {what}")]
-    Broken {
-        /// Where.
-        place: Place,
-        /// What is wrong.
-        what: String,
-    },
+    Broken { place: Place, what: String },
     /// The files are larger or nested deeper than any configuration.
     #[error("{0}")]
     TooMuch(String),

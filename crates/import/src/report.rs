@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::Imported;
 use crate::draft::{Finding, Outcome};
 
-/// The report for people.
 pub(crate) fn text(imported: &Imported) -> String {
     let mut text = String::new();
     let count = |word: &str| {
@@ -51,7 +50,6 @@ pub(crate) fn text(imported: &Imported) -> String {
     text
 }
 
-/// The report for programs.
 pub(crate) fn document(imported: &Imported) -> Value {
     let findings: Vec<Value> = imported.findings.iter().map(finding).collect();
     json!({

@@ -13,7 +13,6 @@ pub(crate) use tollgate_config::yaml::{Node, Value};
 
 /// What messages call the place of a node.
 pub(crate) trait Placed {
-    /// Its file and line.
     fn place(&self) -> Place;
 }
 

@@ -4,13 +4,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Microseconds of a second.
 pub(crate) const SECOND: u64 = 1_000_000;
-/// Microseconds of a minute.
 pub(crate) const MINUTE: u64 = 60 * SECOND;
-/// Microseconds of an hour.
 pub(crate) const HOUR: u64 = 60 * MINUTE;
-/// Microseconds of a day.
 pub(crate) const DAY: u64 = 24 * HOUR;
 
 /// A whole number that no limit exceeds.

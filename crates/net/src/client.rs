@@ -7,7 +7,6 @@
 mod idle;
 #[cfg(test)]
 mod tests;
-mod unanswered;
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +24,7 @@ use tollgate_http1::write::{Content, request_head};
 use tollgate_http1::{self as http1, BodyWriter, Malformed, Output, Responses, Verbatim};
 
 use crate::buffer::{ReadBuffer, poll_flush};
-pub use unanswered::Unanswered;
+pub use idle::Unanswered;
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -55,9 +54,7 @@ pub enum Failure<E> {
     Silent(Option<io::Error>),
     /// It closed, or broke, in the middle of a response.
     Broken(io::Error),
-    /// The response is malformed.
     Malformed(Malformed),
-    /// The request's body failed.
     Body(E),
 }
 
@@ -66,7 +63,6 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Body<Data = Bytes> + Unpin,
 {
-    /// A new connection.
     pub fn new(socket: S) -> Self {
         Self {
             socket,

@@ -10,21 +10,18 @@
 //! A gateway that is replaced hands all of its sockets to the next one: if one of them were closed,
 //! the kernel would reset the connections in its queue.
 
-mod inherited;
 mod socket;
 
-use std::fmt;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use socket2::Socket;
 
 use super::tls::ServerTls;
-pub use inherited::{Inherited, Kept};
 use socket::{defer_accept, keepalive, tcp, unix};
 
 /// The address of a listener.
@@ -32,7 +29,6 @@ use socket::{defer_accept, keepalive, tcp, unix};
 pub enum Address {
     /// A TCP address; port 0 takes a free one.
     Tcp(SocketAddr),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -45,16 +41,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// One listener as configured.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// Its address.
     pub address: Address,
     /// TLS, if the listener uses it.
     pub tls: Option<Arc<ServerTls>>,
 }
 
-/// One listener, bound.
 #[derive(Debug)]
 pub struct Bound {
     /// Its actual address, with port 0 replaced.
@@ -68,9 +61,7 @@ pub struct Bound {
 /// A bound and listening socket in non-blocking mode.
 #[derive(Debug)]
 pub enum Listener {
-    /// TCP.
     Tcp(TcpListener),
-    /// Unix.
     Unix(UnixListener),
 }
 
@@ -78,9 +69,7 @@ pub enum Listener {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct BindError {
-    /// Its address.
     pub address: Address,
-    /// The reason.
     pub source: io::Error,
 }
 
@@ -208,6 +197,48 @@ impl Listener {
             Self::Unix(socket) => socket.try_clone()?.into(),
         })
     }
+}
+
+/// A listening socket bound by another process: a service manager, or the process that this one
+/// replaces.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The address that its owner was told to use; `None`: ask the socket.
+    pub wanted: Option<String>,
+    pub socket: Socket,
+}
+
+impl Inherited {
+    /// Its address, in the form of [`Address`].
+    pub fn place(&self) -> String {
+        let Ok(local) = self.socket.local_addr() else {
+            return String::new();
+        };
+        let unix = || {
+            local
+                .as_pathname()
+                .map(|path| Address::Unix(path.to_path_buf()))
+        };
+        local
+            .as_socket()
+            .map(Address::Tcp)
+            .or_else(unix)
+            .map_or_else(String::new, |address| address.to_string())
+    }
+
+    /// Takes the sockets that were bound for `place` out of `all`.
+    pub fn take(all: &mut Vec<Self>, place: &str) -> Vec<Socket> {
+        let is = |one: &mut Self| one.wanted.clone().unwrap_or_else(|| one.place()) == place;
+        all.extract_if(.., is).map(|one| one.socket).collect()
+    }
+}
+
+/// The sockets of a listener, kept to be handed over.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its address in the file.
+    pub wanted: String,
+    pub sockets: Vec<OwnedFd>,
 }
 
 #[cfg(test)]

@@ -14,9 +14,7 @@ use super::tls::TlsError;
 /// A PEM file and its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Pem<'p> {
-    /// Its path, for errors.
     pub path: &'p Path,
-    /// Its content.
     pub content: &'p [u8],
 }
 

@@ -8,7 +8,6 @@
 //! A deadline belongs to the thread on which it was created. Polled on another thread it would use
 //! that thread's wheel, so only the request path, which never leaves its worker, may use it.
 
-mod expiry;
 mod wheel;
 
 use std::cell::RefCell;
@@ -19,7 +18,6 @@ use std::time::Duration;
 
 use tokio::time::sleep_until;
 
-pub use expiry::Expiry;
 use wheel::{Set, TICK_NANOS, Wheel};
 
 /// The resolution of the wheel.
@@ -160,6 +158,52 @@ impl Drop for Turning {
 
 thread_local! {
     static WHEEL: RefCell<Wheel> = const { RefCell::new(Wheel::new()) };
+}
+
+/// A timeout of a wait. It costs nothing until something has to wait, and extending it costs
+/// nothing.
+#[derive(Debug)]
+pub struct Expiry {
+    span: Duration,
+    deadline: Option<Deadline>,
+    armed: bool,
+}
+
+impl Expiry {
+    /// Expires after a wait of `span`; zero: never.
+    pub const fn after(span: Duration) -> Self {
+        Self {
+            span,
+            deadline: None,
+            armed: false,
+        }
+    }
+
+    /// Ends the wait: the next one starts a new timeout.
+    pub const fn reset(&mut self) {
+        self.armed = false;
+    }
+
+    /// Extends an expired wait by `more`, from now on.
+    pub fn put_off(&mut self, more: Duration) {
+        if let Some(deadline) = &mut self.deadline {
+            deadline.reset(more);
+        }
+    }
+
+    /// Ready when the wait has lasted too long.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.span.is_zero() {
+            return Poll::Pending;
+        }
+        let span = self.span;
+        let deadline = self.deadline.get_or_insert_with(Deadline::never);
+        if !self.armed {
+            deadline.reset(span);
+            self.armed = true;
+        }
+        deadline.poll_passed(cx)
+    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,6 @@ pub struct TlsSettings {
 pub struct CertificateFiles {
     /// The file of the chain, beginning with its own certificate.
     pub chain: PathBuf,
-    /// The private key.
     pub key: PathBuf,
     /// The names for which it is used, `*.example.com` for one label before it; empty: the DNS
     /// names in it.
@@ -63,7 +62,6 @@ pub struct TlsError {
     pub file: PathBuf,
     /// Whether the file was read for its private key.
     pub is_of_key: bool,
-    /// The reason.
     pub what: String,
 }
 

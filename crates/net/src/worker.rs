@@ -65,12 +65,10 @@ impl Worker {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Its number, from zero.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Whether it is draining.
     pub fn is_draining(&self) -> bool {
         self.draining.get()
     }

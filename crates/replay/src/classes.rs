@@ -8,14 +8,12 @@ use std::hash::BuildHasher;
 use crate::simulation::Response;
 use crate::subject::{Charge, Side};
 
-/// A distinct request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Class<'c> {
     all: &'c Classes,
     entry: Entry,
 }
 
-/// Distinct requests, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
     entries: Vec<Entry>,

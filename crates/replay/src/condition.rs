@@ -6,7 +6,6 @@ use crate::outcome::{LimitOutcome, Outcome};
 /// A condition under which a replay says no.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// As given.
     pub text: String,
     limit: Option<String>,
     what: What,

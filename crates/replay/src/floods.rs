@@ -10,9 +10,7 @@ use crate::report::grouped;
 /// A key that is a flood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flood {
-    /// Its number.
     pub(crate) key: usize,
-    /// Why it is one.
     pub(crate) why: String,
 }
 

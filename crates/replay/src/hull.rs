@@ -26,7 +26,6 @@ pub struct Stretch {
 pub struct Need(Vec<Point>);
 
 impl Stretch {
-    /// A single request.
     pub fn one(at: u64, cost: u64) -> Self {
         let (at, cost) = (signed(at), signed(cost));
         Self {
@@ -94,7 +93,6 @@ impl Need {
         u64::try_from(whole).unwrap_or(u64::MAX)
     }
 
-    /// What satisfies both keys.
     pub fn join(&mut self, other: &Self) {
         let mut points = other.0.iter();
         if points.all(|point| self.0.binary_search(point).is_ok()) {

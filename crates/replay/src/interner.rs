@@ -8,7 +8,6 @@ use std::hash::BuildHasher;
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     bytes: Vec<u8>,
-    /// Where each one ends.
     ends: Vec<usize>,
     table: HashTable<u32>,
 }
@@ -47,7 +46,6 @@ impl Interner {
         part(&self.bytes, &self.ends, number)
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

@@ -8,7 +8,6 @@ use crate::events::{Event, Events, Order};
 use crate::hull::{Need, Stream};
 use crate::outcome::Window;
 
-/// One key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyFacts {
     pub(crate) need: Need,

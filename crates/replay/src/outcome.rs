@@ -45,22 +45,17 @@ pub struct Recorded {
     pub differ: u64,
 }
 
-/// What one limit did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LimitOutcome {
-    /// Its name.
     pub name: String,
     /// Why it was not judged; `None`: it was.
     #[serde(skip)]
     pub not_judged: Option<String>,
-    /// Whether its refusals refuse.
     pub mode: &'static str,
-    /// Its numbers in words.
     pub words: String,
     /// Requests that its buckets could pay, and those they could not.
     #[serde(flatten)]
     pub counts: Counts,
-    /// The same of its candidate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidate: Option<Counts>,
     /// The most units of the busiest key in any second and any minute.
@@ -69,14 +64,11 @@ pub struct LimitOutcome {
     pub top: Vec<Key>,
 }
 
-/// Requests and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Requests that could be paid.
     pub admitted: u64,
-    /// Requests that could not.
     pub refused: u64,
-    /// Keys.
     pub keys: u64,
     /// Keys that lost a request.
     pub keys_refused: u64,
@@ -85,20 +77,14 @@ pub struct Counts {
 /// Units in any second and any minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Peak {
-    /// In any second.
     pub per_second: u64,
-    /// In any minute.
     pub per_minute: u64,
 }
 
-/// One key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Key {
-    /// As people read it.
     pub key: String,
-    /// Its requests.
     pub requests: u64,
-    /// Those it lost.
     pub refused: u64,
 }
 
@@ -116,7 +102,6 @@ pub struct Against {
 pub struct Change {
     /// Keys of the limits that refuse.
     pub keys: u64,
-    /// Requests.
     pub requests: u64,
     /// The ten keys with most of them.
     pub examples: Vec<Example>,
@@ -133,7 +118,6 @@ impl Change {
 /// A key of a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Example {
-    /// The limit's name.
     pub limit: String,
     /// The key as people read it.
     pub key: String,
@@ -363,7 +347,6 @@ pub(crate) fn at_least<T: Clone + Default>(list: &mut Vec<T>, place: usize) -> &
     &mut list[place]
 }
 
-/// Keys that are named.
 const EXAMPLES: usize = 10;
 /// Steps of the picture over time, at most.
 const SERIES: u64 = 240;

@@ -170,7 +170,6 @@ fn one(
     verdict
 }
 
-/// Makes events of records.
 struct Gathering<'p> {
     traffic: Traffic<'p>,
     wanted: HashSet<HeaderName>,
@@ -323,13 +322,12 @@ const UNKNOWN: Response = Response {
 
 /// Reasons of Tollgate's own log for which a forwarded request has no response, and which a client
 /// can bring about.
-pub(crate) const CLIENT: [&str; 15] = [
+pub(crate) const CLIENT: [&str; 14] = [
     "client_gone",
     "client_malformed",
     "too_big",
     "client_idle",
     "client_slow",
-    "client_trailers",
     "client_deadline",
     "slow_upload",
     "upload_timeout",

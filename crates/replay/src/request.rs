@@ -22,7 +22,6 @@ pub(crate) struct Request {
     pub(crate) host: String,
     pub(crate) headers: HeaderMap,
     pub(crate) client: Option<IpAddr>,
-    /// Bytes of the body.
     pub(crate) body: Option<u64>,
 }
 

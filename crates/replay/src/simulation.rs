@@ -32,9 +32,7 @@ pub struct Simulation {
 /// What came of a request, as far as its charges depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Response {
-    /// Its status.
     pub status: StatusCode,
-    /// Who brought it about.
     pub cause: Cause,
     /// Bytes of its body; `None`: not known.
     pub sent: Option<u64>,
@@ -42,7 +40,6 @@ pub struct Response {
     pub whole: bool,
 }
 
-/// A request under way.
 struct Running {
     permit: Permit,
     owed: Owed,
@@ -91,7 +88,6 @@ impl Simulation {
         self.at = self.at.max(moment);
     }
 
-    /// The present moment.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -148,7 +144,6 @@ impl Running {
     }
 }
 
-/// The same limit, with its buckets in the process.
 fn in_process(limit: &Arc<Limit>, memory: usize) -> Arc<Limit> {
     Arc::new(Limit {
         placement: Placement::Local,

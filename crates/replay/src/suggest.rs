@@ -1,17 +1,12 @@
 //! Numbers for a limit, from what the keys of a log needed: the exact frontier, and three choices on it.
 
-mod rates;
 mod words;
 
 use crate::floods::floods;
 use crate::hull::Need;
 use crate::keys::{ByKey, Requests, by_key};
 use crate::replay::Traffic;
-use rates::{MINUTE, ladder, usual_rates};
 
-pub use rates::Rate;
-
-/// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The rates of the frontier; empty: the usual ones.
@@ -20,7 +15,6 @@ pub struct Ask {
     pub refuse: u64,
     /// The limit's place among the rules of the policy.
     pub rule: usize,
-    /// The limit's numbers now.
     pub today: Option<Today>,
 }
 
@@ -29,28 +23,22 @@ pub struct Ask {
 pub struct Today {
     /// Its rate as written; empty where the file says it otherwise.
     pub rate: String,
-    /// Its burst.
     pub burst: u64,
-    /// In words.
     pub words: String,
     /// The most in any minute.
     pub per_minute: Option<u64>,
-    /// What a replay says.
     pub counts: crate::Counts,
 }
 
 /// What the log says of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
-    /// What the keys are.
     pub per: String,
-    /// All keys.
     pub keys: u64,
     /// Requests that draw from it.
     pub requests: u64,
     /// The least burst at each rate with which no request is refused.
     pub frontier: Vec<Corner>,
-    /// The same without floods.
     pub frontier_without_floods: Vec<Corner>,
     /// The frontier of the requests that a limiter had admitted when the log was written; empty: it had refused none.
     pub frontier_admitted: Vec<Corner>,
@@ -73,18 +61,14 @@ pub struct Suggestion {
 /// Rate x burst, and how many keys each refuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// Its columns.
     pub rates: Vec<Rate>,
-    /// Its rows.
     pub bursts: Vec<u64>,
-    /// By row and column.
     pub refused: Vec<Vec<u64>>,
 }
 
 /// The burst that one rate takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corner {
-    /// The rate.
     pub rate: Rate,
     /// The least burst with which no request is refused, by the stamps of the log.
     pub burst: u64,
@@ -95,13 +79,10 @@ pub struct Corner {
 /// Numbers, and what they would have done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The rate as written.
     pub rate: String,
-    /// The burst.
     pub burst: u64,
     /// Keys that lose a request, floods included.
     pub keys_refused: u64,
-    /// Requests that are refused.
     pub requests_refused: u64,
     /// The most units it admits in any minute.
     pub per_minute: Option<u64>,
@@ -319,3 +300,55 @@ impl Suggestion {
 }
 
 const NEAREST: usize = 10;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// `10/second`.
+    pub text: String,
+    pub amount: u64,
+    pub period: u64,
+}
+
+/// 1, 2, 5, 10, 20, …
+fn ladder() -> impl Iterator<Item = u64> {
+    let tens = (0..15).map(|power| 10_u64.pow(power));
+    tens.flat_map(|ten| [ten, 2 * ten, 5 * ten])
+}
+
+/// From one a minute up to the busiest second of the log.
+fn usual_rates(busiest: u64) -> Vec<Rate> {
+    let rate = |amount: u64, unit: &str, period| Rate {
+        text: format!("{amount}/{unit}"),
+        amount,
+        period,
+    };
+    let minutes = [1, 2, 5, 10, 20, 30].map(|amount| rate(amount, "minute", MINUTE));
+    let top = busiest.max(100);
+    let seconds = ladder()
+        .take_while(|amount| *amount <= top)
+        .map(|amount| rate(amount, "second", MINUTE / 60));
+    minutes.into_iter().chain(seconds).collect()
+}
+
+impl Rate {
+    /// What stamps that are off by `blur` microseconds make of a burst.
+    fn bar(&self, blur: u64) -> u64 {
+        let units = u128::from(self.amount) * u128::from(blur);
+        u64::try_from(units.div_ceil(u128::from(self.period.max(1)))).unwrap_or(u64::MAX)
+    }
+
+    /// The most units in any minute.
+    fn per_minute(&self, burst: u64) -> u64 {
+        let units = u128::from(self.amount) * u128::from(MINUTE) / u128::from(self.period.max(1));
+        u64::try_from(units)
+            .unwrap_or(u64::MAX)
+            .saturating_add(burst)
+    }
+
+    fn faster_than(&self, other: &Self) -> std::cmp::Ordering {
+        let one = u128::from(self.amount) * u128::from(other.period);
+        one.cmp(&(u128::from(other.amount) * u128::from(self.period)))
+    }
+}
+
+const MINUTE: u64 = 60_000_000;

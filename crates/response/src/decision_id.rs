@@ -17,7 +17,6 @@ impl DecisionId {
         Self(hex(mixed))
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("hexadecimal digits are ASCII")
     }

@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    fn told(problem: Problem, refused: &Refused, calls: &Calls) -> (u16, HeaderMap, Value) {
+    fn written(problem: Problem, refused: &Refused, calls: &Calls) -> (u16, HeaderMap, Value) {
         let refusal = Refusal::new(problem, "denied", Reason::Denied(refused));
         let asked = Asked::of(&Request::new(()), true, true);
         let response = refusal.response(&asked, Some(Form::Calls(calls)), "00c0ffee00c0ffee");
@@ -101,7 +101,7 @@ mod tests {
                 batch: false,
                 ids: std::iter::once(id).collect(),
             };
-            let (status, headers, error) = told(refused().problem(), &refused(), &calls);
+            let (status, headers, error) = written(refused().problem(), &refused(), &calls);
             assert_eq!(status, 200);
             assert_eq!(headers["content-type"], "application/json");
             assert_eq!(headers["retry-after"], "2");
@@ -131,7 +131,7 @@ mod tests {
             budget: true,
             ..refused()
         };
-        let (status, _, errors) = told(spent.problem(), &spent, &calls);
+        let (status, _, errors) = written(spent.problem(), &spent, &calls);
         assert_eq!(status, 200);
         let errors = errors.as_array().expect("a list");
         let ids: Vec<&Value> = errors.iter().map(|error| &error["id"]).collect();

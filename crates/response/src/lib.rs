@@ -12,16 +12,15 @@ mod json_rpc;
 pub mod problem;
 pub mod quota_headers;
 mod refusal;
-mod spent;
 
 pub use asked::Asked;
 pub use challenge::challenge;
 pub use decision_id::DecisionId;
 pub use problem::Problem;
+pub use refusal::SpentBudget;
 pub use refusal::{
     ALLOWED, Denial, Form, Reason, Refusal, Refused, escape_json_char, write_headers,
 };
-pub use spent::SpentBudget;
 
 /// Runs the README's example as a test.
 #[cfg(doctest)]

@@ -2,24 +2,35 @@
 //!
 //! Connections refuse input that never becomes a request, the request path and the layer for
 //! services refuse requests: all with these constants. A [`Problem`] is only the content of a
-//! response; other crates decide when to refuse. The constants are in files by cause:
-//!
-//! | file | statuses |
-//! |---|---|
-//! | `protocol.rs` | 400, 405 (TRACE), 408, 414, 417, 431, 501, 505 |
-//! | `caller.rs` | 400, 401 |
-//! | `body.rs` | 400, 413, 415 |
-//! | `decide.rs` | 400, 403, 404, 405, 413 |
-//! | `limits.rs` | 402, 429, 503 (a store) |
-//! | `serving.rs` | 404, 405, 421, 500, 502, 503, 504, 508 |
+//! response; other crates decide when to refuse. The constants are in `problem/table.rs`.
 
-mod body;
-mod caller;
-mod decide;
+/// Declares problems: the status, the type, the title, the status of a gRPC call and the detail, or
+/// another problem with another detail.
+macro_rules! problems {
+    (@next $(#[doc = $doc:literal])* $name:ident = $status:ident, $kind:literal, $title:literal, $grpc:ident: $detail:literal; $($rest:tt)*) => {
+        $(#[doc = $doc])*
+        pub const $name: Self = Self {
+            status: http::StatusCode::$status,
+            kind: $kind,
+            title: $title,
+            detail: $detail,
+            grpc: super::$grpc,
+        };
+        problems!(@next $($rest)*);
+    };
+    (@next $(#[doc = $doc:literal])* $name:ident of $base:ident: $detail:literal; $($rest:tt)*) => {
+        $(#[doc = $doc])*
+        pub const $name: Self = Self::$base.saying($detail);
+        problems!(@next $($rest)*);
+    };
+    (@next) => {};
+    ($($rest:tt)*) => {
+        impl super::Problem { problems!(@next $($rest)*); }
+    };
+}
+
 mod document;
-mod limits;
-mod protocol;
-mod serving;
+mod table;
 
 use http::StatusCode;
 
@@ -32,9 +43,7 @@ pub use document::{END, PROBLEM_JSON};
 /// The part of a problem (RFC 9457) that is the same for every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The status.
     pub status: StatusCode,
-    /// The problem type.
     pub kind: &'static str,
     /// A short summary that belongs to the type.
     pub title: &'static str,
@@ -74,7 +83,6 @@ impl Problem {
         }
     }
 
-    /// The same problem with another detail.
     const fn saying(self, detail: &'static str) -> Self {
         Self { detail, ..self }
     }

@@ -21,7 +21,6 @@ use tollgate_policy::{Dialect, Reset, Responses};
 pub struct Fact<'f> {
     /// The limit, by [`Limit::index`].
     pub limit: usize,
-    /// Its standing.
     pub standing: &'f Standing,
     /// The units that the request cost.
     pub cost: u64,
@@ -64,7 +63,6 @@ impl QuotaFields {
             .insert(headers);
     }
 
-    /// The same headers, for a response that comes later.
     pub fn prepare(
         &self,
         facts: &[Fact<'_>],
@@ -74,8 +72,12 @@ impl QuotaFields {
         writer: &mut Writer,
     ) -> Prepared {
         let mut prepared = Prepared::default();
-        let told = Told::new(facts, refused, retry_after);
-        self.tell(Way::Prepared(&mut prepared, &mut writer.buffer), &told, now);
+        let reported = Reported::new(facts, refused, retry_after);
+        self.tell(
+            Way::Prepared(&mut prepared, &mut writer.buffer),
+            &reported,
+            now,
+        );
         prepared
     }
 
@@ -89,8 +91,8 @@ impl QuotaFields {
         retry_after: Option<Micros>,
         now: Timestamp,
     ) {
-        let told = Told::new(facts, refused, retry_after);
-        self.tell(Way::Lines(out), &told, now);
+        let reported = Reported::new(facts, refused, retry_after);
+        self.tell(Way::Lines(out), &reported, now);
     }
 
     /// Whether there are no headers to write.
@@ -98,17 +100,17 @@ impl QuotaFields {
         self.dialects.is_empty()
     }
 
-    fn tell(&self, way: Way<'_>, told: &Told<'_>, now: Timestamp) {
-        if told.facts.is_empty() {
+    fn tell(&self, way: Way<'_>, reported: &Reported<'_>, now: Timestamp) {
+        if reported.facts.is_empty() {
             return;
         }
         let out = &mut Out { way, written: 0 };
         for dialect in &self.dialects {
             if let Dialect::Draft11 | Dialect::DraftNext = dialect {
-                self.policies(out, told.facts);
-                self.state(out, told, *dialect == Dialect::DraftNext);
-            } else if let Some((limit, fact)) = self.decisive(told) {
-                self.legacy(out, *dialect, limit, fact, told.reset(fact), now);
+                self.policies(out, reported.facts);
+                self.state(out, reported, *dialect == Dialect::DraftNext);
+            } else if let Some((limit, fact)) = self.decisive(reported) {
+                self.legacy(out, *dialect, limit, fact, reported.reset(fact), now);
             }
         }
     }
@@ -131,12 +133,12 @@ impl QuotaFields {
 
     /// `RateLimit`: the remaining units, and the time for which they must suffice; on a refusal
     /// only for the limits that refused.
-    fn state(&self, out: &mut Out<'_>, told: &Told<'_>, next: bool) {
+    fn state(&self, out: &mut Out<'_>, reported: &Reported<'_>, next: bool) {
         out.field(Field::RateLimit, |value| {
-            let facts = told
+            let facts = reported
                 .facts
                 .iter()
-                .filter(|fact| fact.violated || !told.refused);
+                .filter(|fact| fact.violated || !reported.refused);
             let known = facts.filter_map(|fact| Some((fact, self.limits.get(fact.limit)?)));
             for (place, (fact, limit)) in known.enumerate() {
                 element(value, place);
@@ -145,7 +147,7 @@ impl QuotaFields {
                 number(value, fact.standing.remaining);
                 if !limit.concurrent {
                     value.extend_from_slice(if next { b";w=" } else { b";t=" });
-                    number(value, told.window(fact));
+                    number(value, reported.window(fact));
                 }
                 if next {
                     value.extend_from_slice(b";c=");
@@ -201,10 +203,10 @@ impl QuotaFields {
     /// The limit that the legacy headers describe, which can report only one: of those that refused
     /// the one with the longest wait, otherwise the one with the smallest remaining fraction of its
     /// quota.
-    fn decisive<'t>(&self, told: &'t Told<'_>) -> Option<(&Described, &'t Fact<'t>)> {
+    fn decisive<'t>(&self, reported: &'t Reported<'_>) -> Option<(&Described, &'t Fact<'t>)> {
         let described = |fact: &'t Fact<'t>| Some((self.limits.get(fact.limit)?, fact));
-        let known = told.facts.iter().filter_map(described);
-        if told.refused {
+        let known = reported.facts.iter().filter_map(described);
+        if reported.refused {
             known
                 .filter(|(_, fact)| fact.violated)
                 .max_by_key(|(_, fact)| fact.standing.effective)
@@ -225,13 +227,13 @@ pub const fn retry_after_secs(wait: Micros) -> u64 {
     if seconds == 0 { 1 } else { seconds }
 }
 
-struct Told<'f> {
+struct Reported<'f> {
     facts: &'f [Fact<'f>],
     refused: bool,
     retry_after: Option<u64>,
 }
 
-impl<'f> Told<'f> {
+impl<'f> Reported<'f> {
     fn new(facts: &'f [Fact<'f>], refused: bool, retry_after: Option<Micros>) -> Self {
         Self {
             facts,

@@ -19,13 +19,12 @@ use smallvec::SmallVec;
 
 use super::problem::{PROBLEM_JSON, Problem};
 use super::quota_headers::{EXPOSED, retry_after_secs};
-use super::{Asked, SpentBudget, json_rpc};
+use super::{Asked, json_rpc};
+pub use document::Denial;
 use tollgate_limit::Micros;
 use tollgate_limit::printable::percent_encoded;
 use tollgate_policy::json::Calls;
 use tollgate_policy::{RefusalBody, Template};
-
-pub use document::Denial;
 
 /// The contents of a refusal by limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,13 +97,11 @@ pub struct Refusal<'r> {
 /// Why a request is refused, as far as it decides the form of the refusal.
 #[derive(Clone, Copy, Debug)]
 pub enum Reason<'r> {
-    /// Limits refuse.
     Denied(&'r Refused),
     /// The store of this limit does not respond.
     StoreDown(&'r Arc<str>),
     /// The caller is not identified; this challenge would be.
     Unidentified(Option<&'r HeaderValue>),
-    /// Any other.
     Other,
 }
 
@@ -149,7 +146,6 @@ impl<'r> Refusal<'r> {
         }
     }
 
-    /// The budgets that refuse.
     fn budgets(&self) -> &'r [SpentBudget] {
         match self.reason {
             Reason::Denied(refused) => &refused.budgets,
@@ -339,3 +335,55 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// A budget that refused a request, as far as its caller may know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpentBudget {
+    pub limit: Arc<str>,
+    /// Its amount and period: `50 USD per month`.
+    pub quota: String,
+    /// What is left of it; `None`: other callers draw from it too, and their use is not told.
+    pub left: Option<String>,
+    /// What the request costs; `None`: it states a cost above the highest allowed one, or one that
+    /// cannot be read.
+    pub cost: Option<String>,
+    /// The time until the budget is whole again, or its window ends.
+    pub reset: Micros,
+}
+
+impl SpentBudget {
+    /// Writes these budgets as a list of JSON objects.
+    pub fn write_list(budgets: &[Self], out: &mut String) {
+        for (place, budget) in budgets.iter().enumerate() {
+            out.push_str(if place == 0 { "[{" } else { ",{" });
+            let texts = [
+                ("policy", Some(&*budget.limit)),
+                ("quota", Some(budget.quota.as_str())),
+                ("left", budget.left.as_deref()),
+                ("cost", budget.cost.as_deref()),
+            ];
+            for (name, text) in texts {
+                if let Some(text) = text {
+                    // Writing to a string cannot fail.
+                    let _ = write!(out, "\"{name}\":\"");
+                    escape_json(out, text);
+                    out.push_str("\",");
+                }
+            }
+            let _ = write!(out, "\"reset_ms\":{}}}", budget.reset.ceil_millis());
+        }
+        out.push(']');
+    }
+
+    /// The budget in a sentence.
+    pub(super) fn words(&self) -> String {
+        let mut words = format!("{} is {}", self.limit, self.quota);
+        if let Some(left) = &self.left {
+            words += &format!(", {left} left");
+        }
+        if let Some(cost) = &self.cost {
+            words += &format!(", the request costs {cost}");
+        }
+        words + "."
+    }
+}

@@ -27,7 +27,6 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Why a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     /// The number of the gRPC status.
@@ -188,7 +187,6 @@ impl<B: Body<Data = Bytes> + Unpin> Requests<B> {
         }
     }
 
-    /// Ends the messages.
     fn fail(&mut self, status: Status) -> Status {
         self.buffer.clear();
         self.ended = true;
@@ -237,7 +235,6 @@ enum Kind {
     Done,
     /// A message of our own server about a call that it refused.
     Plain(Bytes),
-    /// One message.
     Message(Bytes),
     /// Every message has been sent.
     Ended,

@@ -59,7 +59,6 @@ pub(crate) struct RateLimitResponse {
     pub(crate) raw_body: bytes::Bytes,
 }
 
-/// How one descriptor stands.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DescriptorStatus {
     #[prost(enumeration = "Code", tag = "1")]
@@ -215,13 +214,13 @@ pub(crate) struct ReflectionResponse {
     pub(crate) valid_host: String,
     #[prost(message, optional, tag = "2")]
     pub(crate) original_request: Option<ReflectionRequest>,
-    #[prost(oneof = "ReflectionTold", tags = "4, 6, 7")]
-    pub(crate) told: Option<ReflectionTold>,
+    #[prost(oneof = "ReflectionReply", tags = "4, 6, 7")]
+    pub(crate) reply: Option<ReflectionReply>,
 }
 
 /// What a reflection response says.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(crate) enum ReflectionTold {
+pub(crate) enum ReflectionReply {
     #[prost(message, tag = "4")]
     Files(Files),
     #[prost(message, tag = "6")]
@@ -237,7 +236,6 @@ pub(crate) struct Files {
     pub(crate) files: Vec<Vec<u8>>,
 }
 
-/// The names of services.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Services {
     #[prost(message, repeated, tag = "1")]

@@ -6,15 +6,15 @@
 mod files;
 
 use crate::messages::{
-    Files, ReflectionAsked, ReflectionError, ReflectionRequest, ReflectionResponse, ReflectionTold,
-    ServiceName, Services,
+    Files, ReflectionAsked, ReflectionError, ReflectionReply, ReflectionRequest,
+    ReflectionResponse, ServiceName, Services,
 };
 use files::FILES;
 
 /// The response to one request.
 pub(crate) fn respond(request: ReflectionRequest) -> ReflectionResponse {
-    let told = match &request.asked {
-        Some(ReflectionAsked::ListServices(_)) => ReflectionTold::Services(Services {
+    let reply = match &request.asked {
+        Some(ReflectionAsked::ListServices(_)) => ReflectionReply::Services(Services {
             services: services(),
         }),
         Some(ReflectionAsked::FileByFilename(name)) => {
@@ -27,7 +27,7 @@ pub(crate) fn respond(request: ReflectionRequest) -> ReflectionResponse {
             ReflectionAsked::FileContainingExtension(_)
             | ReflectionAsked::AllExtensionNumbersOfType(_),
         ) => not_found("there are no extensions"),
-        None => ReflectionTold::Error(ReflectionError {
+        None => ReflectionReply::Error(ReflectionError {
             code: 3,
             message: "the request asks for nothing".to_owned(),
         }),
@@ -35,12 +35,12 @@ pub(crate) fn respond(request: ReflectionRequest) -> ReflectionResponse {
     ReflectionResponse {
         valid_host: request.host.clone(),
         original_request: Some(request),
-        told: Some(told),
+        reply: Some(reply),
     }
 }
 
 /// A file with those that it imports.
-fn files(found: Option<usize>) -> ReflectionTold {
+fn files(found: Option<usize>) -> ReflectionReply {
     let Some(found) = found else {
         return not_found("there is no such file or symbol");
     };
@@ -53,7 +53,7 @@ fn files(found: Option<usize>) -> ReflectionTold {
         }
         next += 1;
     }
-    ReflectionTold::Files(Files {
+    ReflectionReply::Files(Files {
         files: wanted
             .into_iter()
             .map(|at| FILES[at].encoded.clone())
@@ -61,8 +61,8 @@ fn files(found: Option<usize>) -> ReflectionTold {
     })
 }
 
-fn not_found(message: &str) -> ReflectionTold {
-    ReflectionTold::Error(ReflectionError {
+fn not_found(message: &str) -> ReflectionReply {
+    ReflectionReply::Error(ReflectionError {
         code: 5,
         message: message.to_owned(),
     })

@@ -20,7 +20,6 @@ use crate::messages::{
     RateLimit, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Unit,
 };
 
-/// The service's full name.
 pub(crate) const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 /// The most descriptors of a request.
@@ -45,7 +44,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The counters as metrics.
     pub fn samples(&self, samples: &mut Samples) {
         let outcomes = [
             ("ok", &self.ok),

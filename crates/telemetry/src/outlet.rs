@@ -13,7 +13,6 @@ use std::time::Duration;
 use parking_lot::{Condvar, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// An output of lines.
 #[derive(Debug)]
 pub(super) struct Outlet {
     file: File,
@@ -41,7 +40,6 @@ impl Outlet {
         Self::to(io::stdout().as_fd().try_clone_to_owned()?)
     }
 
-    /// Standard error.
     pub(super) fn stderr() -> io::Result<Self> {
         Self::to(io::stderr().as_fd().try_clone_to_owned()?)
     }
@@ -172,7 +170,6 @@ fn count(lines: &[u8]) -> u64 {
 /// The most bytes of one write to a pipe or a terminal: one that accepts less than this in
 /// [`STALLED`] counts as not read.
 const PIECE: usize = 16 << 10;
-/// The same to a regular file, which needs no reader.
 const FILE_PIECE: usize = 256 << 10;
 /// If no write succeeds in this time, the output is not read.
 const STALLED: Duration = Duration::from_secs(1);

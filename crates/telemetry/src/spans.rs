@@ -11,7 +11,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::trace::TraceParent;
 
-/// One sampled request.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     /// Its trace, with the gateway's own span.
@@ -22,7 +21,6 @@ pub struct Span {
     pub at_micros: u64,
     /// The time from its head to the end of its response, microseconds.
     pub duration_micros: u64,
-    /// Its method.
     pub method: String,
     /// The requested path, without the query.
     pub path: String,
@@ -38,13 +36,10 @@ pub struct Span {
     pub reason: &'static str,
     /// Whether the gateway itself refused it.
     pub refused: bool,
-    /// The decision id.
     pub decision: String,
-    /// Bytes of its body.
     pub received_bytes: u64,
     /// Bytes of the response's body.
     pub sent_bytes: u64,
-    /// The client's address.
     pub client: Option<IpAddr>,
     /// The known caller's name; empty: not in the list.
     pub caller: String,

@@ -92,13 +92,13 @@ fn rate_invalid_is_pointed_at() {
 /// Where a rate is given alone, its mistake is one line: it says what to write.
 #[test]
 fn rate_that_is_none_is_refused_with_what_to_write() {
-    let told = |text: &str| finite(text).expect_err("no rate");
+    let mistake = |text: &str| finite(text).expect_err("no rate");
     let missing = "`100` is not a rate: write it as \"100/minute\", or with another period";
-    assert_eq!(told("100"), missing);
-    let period = told("100/fortnight");
+    assert_eq!(mistake("100"), missing);
+    let period = mistake("100/fortnight");
     for word in ["fortnight", "minute", "day"] {
         assert!(period.contains(word), "{period}");
     }
-    let slip = told("10r/s");
+    let slip = mistake("10r/s");
     assert!(slip.ends_with("write \"10/second\""), "{slip}");
 }

@@ -12,7 +12,7 @@ use crate::validate::operators::{TokenDigest, check_operator};
 use crate::validate::server::{
     AccessLogTarget, HostName, LowerCase, Upgrade, ViaName, check_server,
 };
-use crate::validate::services::{ServiceSecret, ServiceUrl};
+use crate::validate::server_url::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
 use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
 use tollgate_policy::upstream::Server as UpstreamServer;

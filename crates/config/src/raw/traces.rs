@@ -3,7 +3,7 @@
 use crate::declare::settings;
 use crate::forms::{ShareOfRequests, TIMEOUT};
 use crate::settings::Secret;
-use crate::validate::services::{ServiceSecret, ServiceUrl};
+use crate::validate::server_url::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::Server;
 

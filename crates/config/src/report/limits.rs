@@ -229,7 +229,6 @@ fn of_body(rule: &Rule, bytes: u64) -> String {
     }
 }
 
-/// The same for several requests.
 pub(super) fn of_bodies(rule: &Rule, bytes: u64) -> String {
     match rule.prices {
         Some(_) => format!(" with bodies of {}", bytes_words(bytes)),

@@ -146,9 +146,9 @@ fn every_key_has_a_description_and_an_example() {
             .into_iter()
             .flatten()
         {
-            let told = |what: &str| schema.get(what).is_some();
-            assert!(told("description"), "{path}.{key} has no description");
-            assert!(told("examples"), "{path}.{key} has no example");
+            let has = |what: &str| schema.get(what).is_some();
+            assert!(has("description"), "{path}.{key} has no description");
+            assert!(has("examples"), "{path}.{key} has no example");
         }
         for (key, inner) in value.as_object().into_iter().flatten() {
             walk(inner, &format!("{path}/{key}"));

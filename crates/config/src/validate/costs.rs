@@ -1,12 +1,10 @@
 //! The cost of a request: constants, headers, lengths, settlements, and which requests count.
 
-use serde_json::Value;
-
 mod of_body;
 mod of_response;
-mod refuse_status;
 
-pub(crate) use self::refuse_status::RefuseStatus;
+use http::StatusCode;
+use serde_json::{Value, json};
 
 use self::of_body::from_body;
 use self::of_response::settle_from;
@@ -16,8 +14,7 @@ use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::{OneOrMany, ShortOr};
 use crate::raw::{RawCost, RawSettle, RawUntold};
-use crate::reader::Mirror;
-use crate::reader::{Node, Read};
+use crate::reader::{Mirror, Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::Text;
@@ -223,15 +220,16 @@ fn status(text: &At<Text>, context: &mut Context<'_>) -> Option<StatusMatch> {
 }
 
 /// A constant cost that a bucket can never pay is an error; a request-dependent one is a warning.
-/// `bounds`: the least and the most that a request costs. `limit`: its name, and the currency that it
-/// counts.
+/// `bounds`: the least and the most that a request costs; `currency`: what the limit counts.
 pub(crate) fn check_payable(
-    (limit, currency): (&str, Option<&str>),
-    (least, most): (u64, u64),
+    limit: &str,
+    currency: Option<&str>,
+    bounds: (u64, u64),
     place: Place,
     amounts: &[Amounts],
     context: &mut Context<'_>,
 ) {
+    let (least, most) = bounds;
     let units = |units| words::amount(units, currency);
     for amount in amounts {
         let whose = match &amount.tier {
@@ -288,7 +286,8 @@ pub(crate) fn check_reservation(
 
 /// The estimate is what admission charges.
 pub(crate) fn check_estimate(
-    (estimate, currency): (u64, Option<&str>),
+    estimate: u64,
+    currency: Option<&str>,
     place: Place,
     amounts: &[Amounts],
     context: &mut Context<'_>,
@@ -304,3 +303,31 @@ pub(crate) fn check_estimate(
             );
     }
 }
+
+/// 429 or 402.
+pub(crate) enum RefuseStatus {}
+
+impl Read for RefuseStatus {
+    type Value = StatusCode;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<StatusCode> {
+        let status = u16::read(node, context)?;
+        let read = CHOICES.into_iter().find(|choice| *choice == status);
+        if read.is_none() {
+            let title = format!("a limit cannot refuse with status {status}");
+            context
+                .error(title, node.place, "429 or 402 was expected")
+                .help(
+                    "429 says that requests come too fast, 402 that a budget is used up; a proxy that asks for decisions \
+                     gets another status by `refuse_status` of [decide]",
+                );
+        }
+        read
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "type": "integer", "enum": CHOICES.map(|choice| choice.as_u16()) })
+    }
+}
+
+const CHOICES: [StatusCode; 2] = [StatusCode::TOO_MANY_REQUESTS, StatusCode::PAYMENT_REQUIRED];

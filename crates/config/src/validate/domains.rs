@@ -51,15 +51,12 @@ pub(crate) fn overrides(rates: &[Rate], context: &Context<'_>) -> Vec<At<Written
 
 /// What rules are compiled with.
 pub(crate) struct Compiler<'c, 'e> {
-    /// The file.
     raw: &'c RawFile,
     /// The limits; those of files of envoyproxy/ratelimit are added.
     limits: &'c mut Limits,
     around: &'c Surroundings<'c>,
     context: &'c mut Context<'e>,
-    /// The rules so far.
     domains: Domains,
-    /// Where each was written.
     places: HashMap<Descriptor, Place>,
     /// Where the limits were written, by name.
     named: HashMap<String, Place>,
@@ -88,7 +85,6 @@ impl<'c, 'e> Compiler<'c, 'e> {
         }
     }
 
-    /// Compiles the rules.
     pub(crate) fn domains(mut self, rules: &[RuleOfDescriptors], files: &[EnvoyFile]) -> Domains {
         for (index, rule) in rules.iter().enumerate() {
             self.own_rule(rule, index);

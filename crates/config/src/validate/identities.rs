@@ -19,7 +19,6 @@ use tollgate_policy::identity::{Identity, Source, WhenMissing, WhenUnknown};
 /// The identities of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
-    /// By index.
     pub(crate) list: Vec<Identity>,
     /// Files of callers, with the identity each belongs to.
     pub(crate) caller_files: Vec<(usize, PathBuf)>,

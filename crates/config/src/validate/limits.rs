@@ -38,7 +38,6 @@ pub(crate) struct Limits {
 /// The data for messages about a rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
-    /// Its name.
     pub(crate) name: At<String>,
     /// `per` as written.
     pub(crate) per: Vec<String>,
@@ -48,7 +47,6 @@ pub(crate) struct Written {
 
 /// What limits depend on besides their own tables.
 pub(crate) struct Surroundings<'s> {
-    /// Identities, by index.
     pub(crate) identities: &'s [&'s str],
     /// The store; `None`: there is none, or it cannot be used.
     pub(crate) store: Option<&'s Store>,
@@ -205,17 +203,12 @@ impl Builder<'_, '_> {
         let place = raw.cost.place().unwrap_or(self.raw.place);
         let currency = prices.as_ref().map(|its| Arc::clone(&its.prices.currency));
         let counted = currency.as_deref();
-        costs::check_payable(
-            (&self.name.value, counted),
-            bounds,
-            place,
-            &amounts,
-            self.context,
-        );
+        let name = &self.name.value;
+        costs::check_payable(name, counted, bounds, place, &amounts, self.context);
         if let Some(at) = raw.settle.get() {
             match at.settle.estimate {
                 Some(estimate) => {
-                    costs::check_estimate((estimate, counted), at.place, &amounts, self.context);
+                    costs::check_estimate(estimate, counted, at.place, &amounts, self.context);
                 }
                 None => costs::check_reservation(at, &cost, bounds.1, self.context),
             }

@@ -12,7 +12,6 @@ use crate::text::Text;
 forms! {
     /// `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
     ListenerText -> Listener = listener;
-    /// The same, or `off`.
     AdminListener -> Option<Listener> = |text, context| match text.as_str() {
         "off" => Some(None),
         _ => listener(text, context).map(Some),

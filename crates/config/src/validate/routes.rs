@@ -38,11 +38,8 @@ pub(crate) struct Routes {
 
 /// What routes are compiled with.
 pub(crate) struct Compiler<'c, 'e> {
-    /// The file.
     pub(crate) raw: &'c RawFile,
-    /// Identities by index.
     pub(crate) identities: &'c [&'c str],
-    /// The limits.
     pub(crate) limits: &'c Limits,
     /// The largest body for routes without a setting of their own.
     pub(crate) body: Option<u64>,
@@ -227,8 +224,8 @@ impl Compiler<'_, '_> {
         {
             costs::check_reservation(settle, cost, bounds.1, context);
         }
-        let counted = (name, rule.live.currency.as_deref());
-        costs::check_payable(counted, bounds, cost.place, amounts, context);
+        let counted = rule.live.currency.as_deref();
+        costs::check_payable(name, counted, bounds, cost.place, amounts, context);
     }
 
     /// Whether one draw can decide about these limits.

@@ -144,7 +144,6 @@ pub(crate) fn warn_of_expiry(server: &Server, now: Timestamp, context: &mut Cont
     }
 }
 
-/// Microseconds of a day.
 const DAY: u64 = 86_400_000_000;
 /// How many days before its expiry a certificate is warned of.
 const EXPIRY_NEAR: u64 = 14;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use http::{Method, StatusCode, Uri};
 
-use crate::flaw::Flaw;
+use crate::problem::Flaw;
 use crate::problem::near_or;
 use crate::quantity::duration;
 use crate::settings::{Sent, TestCaller};

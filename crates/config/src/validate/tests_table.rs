@@ -5,7 +5,7 @@ use super::test_line::parse;
 use super::{entries_of, list_of, names_of};
 use crate::context::Context;
 use crate::declare::forms;
-use crate::flaw::Flaw;
+use crate::problem::Flaw;
 use crate::problem::suggestion;
 use crate::raw::{RawFile, RawTest};
 use crate::reader::Table;

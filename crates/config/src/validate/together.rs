@@ -2,34 +2,32 @@
 //!
 //! This module reports legal but probably unintended settings. `conflicts` reports what a policy
 //! finds wrong with its parts, `choices` routes between which clients choose, `cluster` what a Redis
-//! Cluster cannot decide together, `endpoints` routes that take other requests for GraphQL's,
-//! `penalties` which penalties hit other clients, `unused` settings without effect.
+//! Cluster cannot decide together,
+//! `unused` settings without effect.
 
 mod ceilings;
 mod choices;
 mod cluster;
 mod conflicts;
-mod endpoints;
-mod penalties;
 mod unused;
 
 use std::net::IpAddr;
 
+use self::choices::has_operation;
 use super::{entries_of, entry_of, list_of};
 use crate::context::Context;
 use crate::problem::Problem;
 use crate::raw::{RawFile, RawLimit};
 use crate::settings::{Listener, Server};
 use crate::source::Place;
+pub(crate) use cluster::check_cluster;
+pub(crate) use conflicts::{IdentityPlace, Places, build_error};
 use tollgate_limit::{Kind, Micros, Mode};
 use tollgate_policy::identity::{Identity, Source, WhenUnknown};
 use tollgate_policy::prices::Price;
-use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, RouteLimit, Target};
+use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, RouteLimit, Segment, Target};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Policy, Rule, ScopePart};
-
-pub(crate) use cluster::check_cluster;
-pub(crate) use conflicts::{IdentityPlace, Places, build_error};
 
 /// Warns of unused names and of legal but probably unintended settings.
 pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
@@ -44,9 +42,9 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     held_in_places(raw, policy, context);
     unnamed_hosts(raw, policy, context);
     ceilings::warn(raw, policy, context);
-    penalties::of_others(raw, policy, context);
+    warn_of_penalties(raw, policy, context);
     choices::of_operations(raw, policy, context);
-    endpoints::of_all_paths(raw, policy, context);
+    warn_of_graphql(raw, policy, context);
 }
 
 /// Routes for more than one host, under limits that are split by host.
@@ -326,6 +324,76 @@ fn of_listener<'c>(title: &str, label: &str, context: &'c mut Context<'_>) -> &'
             context.problems.push(Problem::warning(title))
         }
     }
+}
+
+/// Routes for all paths below one whose keys or conditions ask for the operation.
+fn warn_of_graphql(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    let routes = policy.routes.iter().zip(list_of(&raw.routes));
+    for (index, (route, written)) in routes.enumerate() {
+        let is_key = |identity: &usize| {
+            let sources = &policy.identities[*identity].sources;
+            sources.contains(&Source::GraphqlOperation)
+        };
+        let is_asked =
+            || has_operation(&route.pattern) || policy.identities_of(index).iter().any(is_key);
+        if route.pattern.path.last() != Some(&Segment::Rest) || !is_asked() {
+            continue;
+        }
+        let title = format!(
+            "route `{}` reads the requests of all its paths as GraphQL's",
+            route.name
+        );
+        let place = written.r#match.place().unwrap_or(written.place);
+        let label = "it asks for `graphql:operation`: a request with another body, or with a parameter such as `id`, is 400";
+        context
+            .warning(title, place, label)
+            .help("ask for the operation on a route for the path of the GraphQL endpoint alone: match = \"POST /graphql\"");
+    }
+}
+
+/// Penalties of limits whose keys any client can spend.
+fn warn_of_penalties(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    for rule in &policy.rules {
+        if rule.live.penalty.is_none() {
+            continue;
+        }
+        let named = |part: &ScopePart| match part {
+            ScopePart::Identity(at) => policy.identities.get(*at),
+            _ => None,
+        };
+        let tells = |part: &ScopePart| match part {
+            ScopePart::Address | ScopePart::Descriptor => true,
+            ScopePart::Identity(_) => !named(part).is_some_and(is_claimed),
+            ScopePart::Route | ScopePart::Method | ScopePart::Host => false,
+        };
+        let parts = rule.scope.parts();
+        if parts.iter().any(tells) {
+            continue;
+        }
+        let limit = &rule.name;
+        let title = match parts.iter().find_map(named) {
+            Some(identity) => format!(
+                "a client can have others blocked by the penalty of `{limit}`: nothing proves `{}`",
+                identity.name
+            ),
+            None => format!(
+                "a client can have all others blocked by the penalty of `{limit}`: they share a bucket"
+            ),
+        };
+        let place = entry_of(&raw.limits, &rule.name)
+            .map(|(name, limit)| limit.penalty.place().unwrap_or(name.place));
+        context
+            .warning(title, place.unwrap_or_default(), "it blocks a key that others can spend")
+            .help("give a penalty only to keys that one caller alone can spend: list the callers, or verify a token (jwt), or limit per \"address\"");
+    }
+}
+
+/// Whether a client can send the key of another one: it only claims to be who it is. A bearer token
+/// is known to its caller alone.
+fn is_claimed(identity: &Identity) -> bool {
+    let claimed = |source: &Source| source.is_unverified() && !matches!(source, Source::Bearer);
+    let is_anyone = identity.callers.is_none() || identity.when_unknown == WhenUnknown::Accept;
+    is_anyone && identity.sources.iter().all(claimed)
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use tollgate_policy::upstream::{
 /// The upstreams of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
-    /// In the policy's form.
     pub(crate) list: Vec<Arc<Upstream>>,
     /// Whether egress mode is on: upstreams then get their own name as Host unless the file sets
     /// another.
@@ -175,7 +174,6 @@ pub(crate) fn check_timeouts(
 }
 
 impl Retries {
-    /// What a retry follows.
     pub(crate) fn after(&self) -> Retry {
         let on = |event| self.on.iter().any(|at| at.value == event);
         let statuses = [

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, SizeHint};
 
-use super::BodyError;
+use super::{BodyError, FramePoll};
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Payload;
 
@@ -20,13 +20,11 @@ pub trait Guard: Unpin {
     fn write_fields(&self, _out: &mut Vec<u8>) {}
     /// A piece of the body is sent.
     fn on_data(&mut self, _piece: &Bytes) {}
-    /// The trailers are sent.
     fn on_trailers(&mut self, _trailers: &HeaderMap) {}
     /// The body has ended, completely or not. Called exactly once.
     fn on_end(self, end: Ended<'_>);
 }
 
-/// How a body ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'e> {
     /// The number of body bytes handed to the connection.
@@ -38,7 +36,6 @@ pub struct Ended<'e> {
 /// Whether a body was sent completely.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'e> {
-    /// It was.
     Whole,
     /// It broke off for this reason.
     Broken(&'e BodyError),
@@ -119,10 +116,7 @@ where
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         let this = self.get_mut();
         let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
         match &frame {

@@ -12,7 +12,6 @@ use super::json::Refused;
 use super::original::{Facts, Original, origin_form};
 use tollgate_net::listener::Address;
 
-/// What a program asks.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Batch {
@@ -37,7 +36,6 @@ struct Written {
     cost: Option<u64>,
 }
 
-/// One value or several.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "a key is a text or a list of texts")]
 enum Values {
@@ -58,14 +56,12 @@ impl Values {
 pub(super) enum Item {
     /// By the route that its request matches.
     Request(Box<Original>),
-    /// By one limit.
     Limit(OfLimit),
 }
 
 /// A request that is charged on one limit.
 #[derive(Debug)]
 pub(super) struct OfLimit {
-    /// The limit's name.
     pub(super) limit: String,
     /// The values of the caller's key; none for a limit that all callers share.
     pub(super) key: Vec<String>,
@@ -74,7 +70,6 @@ pub(super) struct OfLimit {
 }
 
 impl Batch {
-    /// Its requests, checked.
     pub(super) fn items(self, listener: &Arc<Address>) -> Result<Vec<Item>, Refused> {
         if self.requests.is_empty() || self.requests.len() > REQUESTS_MAX {
             let detail = format!("`requests` must have 1 to {REQUESTS_MAX} entries.");

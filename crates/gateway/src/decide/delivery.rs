@@ -1,5 +1,5 @@
 //! Whether a program receives the permits of its requests. It cannot report about one that it was
-//! never told, so the permits of a response that is not sent are given back at once.
+//! never undelivered, so the permits of a response that is not sent are given back at once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, SizeHint};
 use serde_json::Value;
 
 use super::PERMIT;
 use super::permits::{PermitId, Permits};
-use crate::body::{BodyError, Guarded, ResponseBody};
+use crate::body::{BodyError, FramePoll, Guarded, ResponseBody};
 use crate::gateway::Closing;
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Payload;
@@ -59,20 +59,20 @@ impl Drop for Undelivered {
 /// The body of a response to a program, with the permits that the response tells.
 pub struct DecisionBody {
     body: Guarded<ResponseBody, Closing>,
-    told: Option<Undelivered>,
+    undelivered: Option<Undelivered>,
     /// Whether the connection has taken the whole body, and has not failed since.
     taken: bool,
 }
 
 /// A response that tells these permits.
 pub(super) fn telling(
-    told: Undelivered,
+    undelivered: Undelivered,
     response: Response<impl Into<DecisionBody>>,
 ) -> Response<DecisionBody> {
-    let told = (!told.ids.is_empty()).then_some(told);
+    let undelivered = (!undelivered.ids.is_empty()).then_some(undelivered);
     response.map(|body| {
         let mut body = body.into();
-        body.told = told;
+        body.undelivered = undelivered;
         body
     })
 }
@@ -82,7 +82,7 @@ impl From<Guarded<ResponseBody, Closing>> for DecisionBody {
         Self {
             taken: body.is_end_stream(),
             body,
-            told: None,
+            undelivered: None,
         }
     }
 }
@@ -97,10 +97,7 @@ impl Body for DecisionBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         let this = self.get_mut();
         let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
         this.taken = match &frame {
@@ -135,8 +132,8 @@ impl Payload for DecisionBody {
 
 impl Drop for DecisionBody {
     fn drop(&mut self) {
-        if let Some(told) = self.told.as_mut().filter(|_| self.taken) {
-            told.ids.clear();
+        if let Some(undelivered) = self.undelivered.as_mut().filter(|_| self.taken) {
+            undelivered.ids.clear();
         }
     }
 }

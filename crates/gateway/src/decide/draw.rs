@@ -105,7 +105,6 @@ fn check(claims: &Claims, policy: &Policy) -> Result<(), Refused> {
 }
 
 impl OfLimit {
-    /// What it draws from.
     fn claims(&self, policy: &Policy) -> Result<Claims, Refused> {
         let name = &self.limit;
         let index = policy.rules.iter().position(|rule| *rule.name == **name);

@@ -1,10 +1,12 @@
 //! JSON documents of programs: read within bounds, refused with a problem document.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
-use http::{HeaderValue, Method, Request, Response, StatusCode, request};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,7 +38,6 @@ impl Refused {
         }
     }
 
-    /// The problem document.
     pub(super) fn value(&self) -> serde_json::Value {
         let Problem {
             status,
@@ -66,23 +67,16 @@ impl Refused {
         response
     }
 
-    /// The status.
     pub(super) const fn status(&self) -> StatusCode {
         self.problem.status
     }
 }
 
-/// Reads the document of a request for a JSON resource.
-pub(super) async fn read<T: DeserializeOwned>(request: Request<Inbound>) -> Result<T, Refused> {
-    let (head, body) = request.into_parts();
-    read_body(&head, body).await
-}
-
-/// The same, from the parts of the request.
-pub(super) async fn read_body<T: DeserializeOwned>(
-    head: &request::Parts,
-    mut body: Inbound,
-) -> Result<T, Refused> {
+/// Reads the document of a request for a JSON resource; also returns the head of the request.
+pub(super) async fn read<T: DeserializeOwned>(
+    request: Request<Inbound>,
+) -> Result<(Request<()>, T), Refused> {
+    let (head, mut body) = request.into_parts();
     if head.method != Method::POST {
         return Err(Problem::POST_ONLY.into());
     }
@@ -102,7 +96,7 @@ pub(super) async fn read_body<T: DeserializeOwned>(
     body.want();
     let mut document = BytesMut::new();
     let whole = async {
-        while let Some(frame) = next_frame(&mut body).await {
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             let frame = frame.map_err(|_| Problem::CLIENT_GONE)?;
             let Some(data) = frame.data_ref() else {
                 continue;
@@ -121,13 +115,9 @@ pub(super) async fn read_body<T: DeserializeOwned>(
     if !document.trim_ascii_start().starts_with(b"{") {
         return Err(Refused::bad("The document is no JSON object."));
     }
-    serde_json::from_slice(&document).map_err(|error| Refused::bad(format!("{error}.")))
-}
-
-async fn next_frame(
-    body: &mut Inbound,
-) -> Option<Result<http_body::Frame<Bytes>, tollgate_net::server::InboundError>> {
-    std::future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await
+    let read = serde_json::from_slice(&document);
+    let read = read.map_err(|error| Refused::bad(format!("{error}.")))?;
+    Ok((Request::from_parts(head, ()), read))
 }
 
 /// A response with this document.

@@ -43,10 +43,10 @@ use tollgate_policy::address::NetSet;
 use tollgate_response::Problem;
 
 pub use delivery::DecisionBody;
-pub(crate) use original::{Original, Unread};
+pub(crate) use original::Original;
 pub use permits::Permits;
-pub(crate) use permits::{NearCounter, PermitId, Slot};
-use settle::{Outcome, Told};
+pub(crate) use permits::{NearCounter, Open, PermitId, Slot};
+use settle::{Report, Return};
 
 /// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
@@ -116,9 +116,7 @@ impl Decider {
         connection: &ConnInfo,
         request: Request<Inbound>,
     ) -> Result<Reply, Refused> {
-        let (head, body) = request.into_parts();
-        let batch: Batch = json::read_body(&head, body).await?;
-        let asked = Request::from_parts(head, ());
+        let (asked, batch) = json::read::<Batch>(request).await?;
         let together = batch.together;
         let items = batch.items(&connection.listener)?;
         let mut undelivered = Undelivered::new(&self.permits);
@@ -154,18 +152,6 @@ impl Decider {
     }
 }
 
-impl Decider {
-    /// `/v1/settle` and `/v1/give-back`
-    fn report(&self, told: &Told) -> Result<Reply, Refused> {
-        match self.permits.carry_out(told) {
-            Outcome::Settled(settled) => Ok(json::document(&settled)),
-            Outcome::GivenBack => Ok(json::done()),
-            Outcome::Unknown => Err(Problem::UNKNOWN_PERMIT.into()),
-            Outcome::Wrong(detail) => Err(Refused::bad(detail)),
-        }
-    }
-}
-
 impl Handler for Decider {
     type Body = DecisionBody;
 
@@ -177,14 +163,20 @@ impl Handler for Decider {
         let outcome = match request.uri().path() {
             CHECK => Ok(self.check(&snapshot, connection, request).await),
             DECIDE => self.batch(&snapshot, connection, request).await,
-            SETTLE => match json::read(request).await {
-                Ok(report) => self.report(&Told::Settle(report)),
-                Err(refused) => Err(refused),
-            },
-            GIVE_BACK => match json::read(request).await {
-                Ok(permit) => self.report(&Told::GiveBack(permit)),
-                Err(refused) => Err(refused),
-            },
+            SETTLE => {
+                async {
+                    let (_, report) = json::read::<Report>(request).await?;
+                    Ok(json::document(&report.carry_out(&self.permits)?))
+                }
+                .await
+            }
+            GIVE_BACK => {
+                async {
+                    let (_, permit) = json::read::<Return>(request).await?;
+                    permit.carry_out(&self.permits).map(|()| json::done())
+                }
+                .await
+            }
             _ => Ok(Problem::NO_RESOURCE.response_to(request.method())),
         };
         outcome.unwrap_or_else(|refused| refused.response())

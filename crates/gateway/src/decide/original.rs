@@ -1,11 +1,8 @@
 //! Rebuilds the request that another program received, from what the program says of it. A fact that
 //! is stated twice must be stated equally; none is guessed.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{
@@ -13,7 +10,6 @@ use http::header::{
     VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, request};
-use http_body::{Body, Frame};
 
 use crate::headers::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use tollgate_net::listener::Address;
@@ -30,7 +26,7 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// A request that another program received.
 pub(crate) struct Original {
-    /// Without its body, which is [`Unread`].
+    /// Without its body, which the program keeps.
     pub(crate) request: Request<()>,
     /// A connection with the client's address as its peer.
     pub(crate) connection: ConnInfo,
@@ -262,27 +258,10 @@ fn client(policy: &AddressPolicy, headers: &HeaderMap) -> Result<IpAddr, Problem
     let real = once(headers, &X_REAL_IP, PROBLEM)?
         .map(|value| parse_hop(value.as_bytes()).map(fold).ok_or(PROBLEM))
         .transpose()?;
-    let told = policy.told(None, headers).map_err(|_| PROBLEM)?;
+    let forwarded = policy.told(None, headers).map_err(|_| PROBLEM)?;
     // A header that is there and names no address must not be passed over.
-    if told.is_none() && policy.is_told(headers) {
+    if forwarded.is_none() && policy.is_told(headers) {
         return Err(PROBLEM);
     }
-    agreed([told, real], PROBLEM)?.ok_or(PROBLEM)
-}
-
-/// The body of a request that another program handles. The gateway does not see it: with every method
-/// there may be one, of any length.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unread;
-
-impl Body for Unread {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(None)
-    }
+    agreed([forwarded, real], PROBLEM)?.ok_or(PROBLEM)
 }

@@ -26,17 +26,16 @@ pub struct Permits {
 #[derive(Debug, Default)]
 struct Table {
     open: HashMap<PermitId, Open>,
-    /// The same, by the time of their expiry.
     due: BTreeSet<(Timestamp, PermitId)>,
 }
 
 /// What a report can still correct.
 #[derive(Debug)]
 pub(crate) struct Open {
-    permit: Permit,
-    owed: Owed,
-    near: Option<NearCounter>,
-    expires: Timestamp,
+    pub(crate) permit: Permit,
+    pub(crate) owed: Owed,
+    pub(crate) near: Option<NearCounter>,
+    pub(crate) expires: Timestamp,
 }
 
 /// Counts keys that a report brings near their end.
@@ -159,26 +158,15 @@ pub(crate) struct Slot<'p> {
 }
 
 impl Slot<'_> {
-    /// Keeps `permit` until `expires`; `None` if the system has no randomness for its name, and then
+    /// Keeps a permit until it expires; `None` if the system has no randomness for its name, and then
     /// what it holds is given back.
-    pub(crate) fn open(
-        self,
-        (permit, owed): (Permit, Owed),
-        near: Option<NearCounter>,
-        expires: Timestamp,
-    ) -> Option<PermitId> {
+    pub(crate) fn open(self, open: Open) -> Option<PermitId> {
         let Some(id) = PermitId::random() else {
-            permit.revoke();
+            open.permit.revoke();
             return None;
         };
-        let open = Open {
-            permit,
-            owed,
-            near,
-            expires,
-        };
         let mut table = self.permits.table.lock();
-        table.due.insert((expires, id));
+        table.due.insert((open.expires, id));
         table.open.insert(id, open);
         // The slot is taken until the permit is closed.
         std::mem::forget(self);

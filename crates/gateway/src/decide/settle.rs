@@ -7,29 +7,9 @@ use http::StatusCode;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use super::json::Refused;
 use super::permits::{Open, PermitId, Permits};
-
-/// What a program says of a request that it forwarded.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    /// How it ended.
-    Settle(Report),
-    /// Only that it did.
-    GiveBack(Return),
-}
-
-/// What came of it.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The charges were settled.
-    Settled(Settled),
-    /// The permit was closed.
-    GivenBack,
-    /// No permit of this name is open.
-    Unknown,
-    /// The report is wrong, for this reason; the permit stays open.
-    Wrong(String),
-}
+use tollgate_response::Problem;
 
 /// The report of a request's end.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -38,7 +18,6 @@ pub(super) struct Report {
     permit: String,
     /// The status of the response.
     status: Option<u16>,
-    /// What it cost.
     units: Option<Units>,
 }
 
@@ -94,31 +73,21 @@ pub(super) struct Return {
     permit: String,
 }
 
-impl Permits {
-    /// Carries out what a program says.
-    pub(super) fn carry_out(&self, told: &Told) -> Outcome {
-        let outcome = match told {
-            Told::Settle(report) => report.carry_out(self).map(Outcome::Settled),
-            Told::GiveBack(Return { permit }) => {
-                let closed = close(self, permit, |_| Ok(()));
-                closed.map(|open| {
-                    open.settle(None, |_| None);
-                    Outcome::GivenBack
-                })
-            }
-        };
-        outcome.unwrap_or_else(|refused| refused)
+impl Return {
+    pub(super) fn carry_out(&self, permits: &Permits) -> Result<(), Refused> {
+        let open = close(permits, &self.permit, |_| Ok(()))?;
+        open.settle(None, |_| None);
+        Ok(())
     }
 }
 
 impl Report {
     /// Settles the charges of the permit and closes it.
-    fn carry_out(&self, permits: &Permits) -> Result<Settled, Outcome> {
-        let wrong = |text: &str| Outcome::Wrong(text.to_owned());
+    pub(super) fn carry_out(&self, permits: &Permits) -> Result<Settled, Refused> {
         let status = self.status.map(StatusCode::from_u16).transpose();
-        let status = status.map_err(|_| wrong("`status` is not a status of HTTP."))?;
+        let status = status.map_err(|_| Refused::bad("`status` is not a status of HTTP."))?;
         if status.is_none() && self.units.is_none() {
-            return Err(wrong(
+            return Err(Refused::bad(
                 "`status` or `units` is missing: without both, give the permit back.",
             ));
         }
@@ -127,7 +96,7 @@ impl Report {
                 .keys()
                 .find(|limit| !open.is_settled_by_cost(limit))
                 .map_or(Ok(()), |limit| {
-                    Err(wrong(&format!(
+                    Err(Refused::bad(format!(
                         "no charge of the limit `{limit}` is open under this permit."
                     )))
                 }),
@@ -148,9 +117,9 @@ impl Report {
 fn close(
     permits: &Permits,
     id: &str,
-    accept: impl FnOnce(&Open) -> Result<(), Outcome>,
-) -> Result<Open, Outcome> {
+    accept: impl FnOnce(&Open) -> Result<(), Refused>,
+) -> Result<Open, Refused> {
     PermitId::parse(id)
         .and_then(|id| permits.close(id, accept))
-        .unwrap_or(Err(Outcome::Unknown))
+        .unwrap_or_else(|| Err(Problem::UNKNOWN_PERMIT.into()))
 }

@@ -55,7 +55,7 @@ pub(super) fn name_hash(name: &str) -> u64 {
 }
 
 /// The distance of the caller `hash` from the server `name`: the smallest `distance / weight` wins
-/// ([`is_closer`]). This is weighted rendezvous hashing (Schindelhauer and Schomaker 2005): the
+/// ([`Reach::is_closer`]). This is weighted rendezvous hashing (Schindelhauer and Schomaker 2005): the
 /// distance is `-log2` of a number that the pair draws from the unit interval. A server therefore
 /// gets callers in proportion to its weight, a removed server moves only its own callers, and a
 /// server whose weight grows only takes callers from others.
@@ -63,9 +63,19 @@ pub(super) fn distance(hash: u64, name: u64) -> u64 {
     minus_log2(mix(hash ^ mix(name)))
 }
 
-/// Whether the server with this distance and weight gets a caller, rather than `other`.
-pub(super) fn is_closer((distance, weight): (u64, u32), other: (u64, u32)) -> bool {
-    u128::from(distance) * u128::from(other.1) < u128::from(other.0) * u128::from(weight)
+/// How far a caller is from a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    pub(super) distance: u64,
+    pub(super) weight: u32,
+}
+
+impl Reach {
+    /// Whether this server gets the caller, rather than `other`.
+    pub(super) fn is_closer(self, other: Self) -> bool {
+        u128::from(self.distance) * u128::from(other.weight)
+            < u128::from(other.distance) * u128::from(self.weight)
+    }
 }
 
 /// `-log2((x + 1) / 2^64)` in units of `2^-32`, rounded up: each squaring of the mantissa gives one
@@ -101,17 +111,15 @@ mod tests {
     use super::*;
 
     fn pick(hash: u64, servers: &[(&'static str, u32)]) -> &'static str {
-        let mut best = (
-            servers[0].0,
-            (distance(hash, name_hash(servers[0].0)), servers[0].1),
-        );
-        for &(name, weight) in &servers[1..] {
-            let rival = (distance(hash, name_hash(name)), weight);
-            if is_closer(rival, best.1) {
-                best = (name, rival);
-            }
-        }
-        best.0
+        let reach = |server: &(&str, u32)| Reach {
+            distance: distance(hash, name_hash(server.0)),
+            weight: server.1,
+        };
+        let closer = |best, next| {
+            let wins = reach(next).is_closer(reach(best));
+            if wins { next } else { best }
+        };
+        servers.iter().reduce(closer).expect("there are servers").0
     }
 
     #[test]

@@ -28,7 +28,6 @@ pub struct Blame {
 /// for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerSign {
-    /// The server works.
     Works,
     /// The server failed: it may be ejected, and it may be overloaded.
     Failed,
@@ -63,7 +62,7 @@ impl<'o> ClientsPart<'o> {
 
     /// Whether the gateway ever waited for the client's body.
     pub(super) fn was_waited_for(self) -> bool {
-        self.progress.is_some_and(Progress::was_waited_for)
+        self.progress.is_some_and(|progress| progress.waited.get())
     }
 
     /// How long the gateway waited for the client's body: that says nothing about the server.
@@ -123,7 +122,7 @@ impl<'o> ClientsPart<'o> {
     fn may_cause(self, head: &Parts) -> bool {
         // A 408 says that the request has not arrived, even if its last byte came while the 408 was
         // on its way.
-        let by_upload = |progress: &Progress| head.status == 408 || !progress.has_arrived();
+        let by_upload = |progress: &Progress| head.status == 408 || !progress.arrived.get();
         let by_deadline = |deadline: CallersDeadline| {
             deadline.is_due()
                 || matches!(head.status.as_u16(), 408 | 499 | 504)
@@ -136,7 +135,7 @@ impl<'o> ClientsPart<'o> {
     /// Whether the request has not arrived completely.
     fn is_unfinished(self) -> bool {
         self.progress
-            .is_some_and(|progress| !progress.has_arrived())
+            .is_some_and(|progress| !progress.arrived.get())
     }
 
     /// Whether the request has not arrived completely, and arrives slowly.

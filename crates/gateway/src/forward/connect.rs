@@ -1,9 +1,7 @@
-//! Opens connections to a server: resolves the name, connects the socket and performs the TLS
-//! handshake, all within one timeout.
+//! Opens connections to a server: connects the socket and performs the TLS handshake, all within one timeout.
 
-use std::cell::RefCell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +12,6 @@ use rustls::pki_types::ServerName;
 use socket2::TcpKeepalive;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::http2_pool::{Ear, Heard};
@@ -27,40 +24,11 @@ use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 pub(super) struct Connector {
     address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// The same for HTTP/1.1 only, if `tls` also offers HTTP/2.
     tls_http1: Option<TlsConnector>,
     timeout: Duration,
-    resolve_every: Duration,
     proxy_protocol: ProxyProtocol,
     /// The interval of pings on a silent HTTP/2 connection with open streams.
     ping_every: Duration,
-    resolver: Resolver,
-    resolved: RefCell<Resolved>,
-}
-
-/// The resolver of names.
-enum Resolver {
-    /// The system's resolver, on a thread of its own.
-    System,
-    /// These answers, in order.
-    #[cfg(test)]
-    Script(RefCell<std::collections::VecDeque<io::Result<Vec<SocketAddr>>>>),
-}
-
-impl Resolver {
-    async fn ask(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
-        match self {
-            Self::System => tokio::net::lookup_host((host, port))
-                .await
-                .map(Iterator::collect),
-            #[cfg(test)]
-            Self::Script(answers) => answers
-                .borrow_mut()
-                .pop_front()
-                .expect("asked as often as scripted")
-                .map(Into::into),
-        }
-    }
 }
 
 /// An HTTP/2 connection: the handle that sends requests, the task that drives it, and the record of
@@ -75,14 +43,6 @@ pub(super) type Http2 = (
 pub(super) enum Opened {
     Http2(Box<Http2>),
     Http1(Box<Connection>),
-}
-
-/// The last answer of the resolver that contained addresses.
-#[derive(Default)]
-struct Resolved {
-    addresses: Rc<[SocketAddr]>,
-    at: Option<Instant>,
-    next: usize,
 }
 
 impl Connector {
@@ -121,17 +81,13 @@ impl Connector {
             tls,
             tls_http1,
             timeout: upstream.timeouts.connect.into(),
-            resolve_every: upstream.resolve_every.into(),
             proxy_protocol: upstream.proxy_protocol,
             // A stream may be silent for as long as its idle timeout. Send at most two pings in
             // that time, because some servers (gRPC's) close the connection on the third.
             ping_every: (Duration::from(upstream.timeouts.idle) / 2).max(PING_LEAST),
-            resolver: Resolver::System,
-            resolved: RefCell::default(),
         })
     }
 
-    /// The timeout of connecting.
     pub(super) const fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -240,61 +196,10 @@ impl Connector {
             .map_err(ForwardError::Connect)
     }
 
-    /// Connects to the first address that accepts, starting with a different address each time.
+    /// Connects to an address, or to `localhost`: every other name was looked up before
+    /// (`members.rs`).
     async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        if let Ok(address) = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<IpAddr>()
-        {
-            return TcpStream::connect(SocketAddr::new(address, port)).await;
-        }
-        let addresses = self.resolve(host, port).await?;
-        let first = {
-            let mut resolved = self.resolved.borrow_mut();
-            resolved.next = resolved.next.wrapping_add(1);
-            resolved.next
-        };
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for offset in 0..addresses.len() {
-            match TcpStream::connect(addresses[first.wrapping_add(offset) % addresses.len()]).await
-            {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    /// The addresses of `host`: looked up again after `resolve_every`. If the resolver fails, the
-    /// last good answer stays in use.
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
-        {
-            let resolved = self.resolved.borrow();
-            if resolved
-                .at
-                .is_some_and(|at| at.elapsed() < self.resolve_every)
-            {
-                return Ok(Rc::clone(&resolved.addresses));
-            }
-        }
-        // Use half of the connect timeout, so that time is left to connect to the last good address
-        // if the resolver hangs.
-        let answer = timers::within(self.timeout / 2, self.resolver.ask(host, port))
-            .await
-            .unwrap_or_else(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)));
-        let mut resolved = self.resolved.borrow_mut();
-        match answer {
-            Ok(addresses) => {
-                if !addresses.is_empty() {
-                    resolved.addresses = addresses;
-                    resolved.at = Some(Instant::now());
-                }
-            }
-            Err(error) if resolved.addresses.is_empty() => return Err(error),
-            Err(_) => {}
-        }
-        Ok(Rc::clone(&resolved.addresses))
+        TcpStream::connect((host.trim_matches(['[', ']']), port)).await
     }
 }
 
@@ -342,40 +247,3 @@ const UNSETTLED_STREAMS: usize = 1;
 /// How long sent bytes may stay unacknowledged, and how long an idle connection may be silent.
 const SILENT: Duration = Duration::from_secs(30);
 const ASKED_EVERY: Duration = Duration::from_secs(10);
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::upstream;
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn name_is_looked_up_again_and_its_last_addresses_stay_on_failure() {
-        let (old, new) = (
-            SocketAddr::from(([192, 0, 2, 1], 80)),
-            SocketAddr::from(([192, 0, 2, 2], 80)),
-        );
-        let upstream = upstream(old);
-        let mut connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
-        let failure = || Err(io::Error::other("the resolver is down"));
-        let answers = [
-            failure(),
-            Ok(vec![old]),
-            Ok(vec![new]),
-            failure(),
-            Ok(Vec::new()),
-            Ok(vec![old]),
-        ];
-        connector.resolver = Resolver::Script(RefCell::new(answers.into()));
-        assert!(
-            connector.resolve("app", 80).await.is_err(),
-            "there is nothing to fall back on"
-        );
-        for (passed, expected) in [(0, old), (4, old), (1, new), (5, new), (0, new), (5, old)] {
-            tokio::time::advance(Duration::from_secs(passed)).await;
-            assert_eq!(
-                &*connector.resolve("app", 80).await.expect("an answer"),
-                [expected]
-            );
-        }
-    }
-}

@@ -14,16 +14,13 @@ pub enum ForwardError {
     /// No connection could be made.
     #[error("cannot connect")]
     Connect(#[source] io::Error),
-    /// Connecting took too long.
     #[error("connecting took too long")]
     ConnectTimeout,
-    /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Tls(String),
     /// Too many requests are in progress or waiting.
     #[error("too many requests to this upstream are under way")]
     Overloaded,
-    /// There is no server.
     #[error("the upstream has no server")]
     NoServer,
     /// The response's head did not arrive in time.

@@ -9,15 +9,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::Request;
-
 use self::http1::http1;
 use self::http2::http2;
 use super::request::Outgoing;
-use super::request_body::RequestBody;
 use super::server::ServerState;
 use super::upstreams::UpstreamState;
-use super::{ForwardError, Forwarded, outgoing};
+use super::{ForwardError, Forwarded};
 
 /// Sends `outgoing` to `server`.
 ///
@@ -30,8 +27,7 @@ pub(super) async fn exchange(
     outgoing: &mut Outgoing,
 ) -> Result<Forwarded, ForwardError> {
     let slot = outgoing.in_time(pin!(server.pool.slot())).await??;
-    if server.speaks_http2 && !server.lanes.prefers_http1() {
-        // Boxed, so that HTTP/1 does not pay for the space of this future.
+    if server.speaks_http2 && !server.http2_pool.prefers_http1() {
         return Box::pin(http2(upstream, server, outgoing, slot)).await;
     }
     let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool().take(cx))).await;
@@ -44,16 +40,4 @@ pub(super) async fn exchange(
         None => opening::http1(server, outgoing, slot).await?,
     };
     http1(upstream, server, outgoing, slot, connection).await
-}
-
-/// Restores `request`, which was pointed at `server`; `named` says that it came with a Host.
-fn unaddressed(
-    server: &ServerState,
-    request: Request<RequestBody>,
-    named: bool,
-) -> Option<Request<RequestBody>> {
-    let mut request = request;
-    let uri = std::mem::take(request.uri_mut());
-    *request.uri_mut() = outgoing::unaddress(uri, request.headers_mut(), &server.server, named)?;
-    Some(request)
 }

@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn a_timeout_is_digits_and_a_unit_of_a_grpc_call() {
-        let told = |kind: &str, value: &str| {
+        let read = |kind: &str, value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, kind.parse().expect("a value"));
             headers.insert(GRPC_TIMEOUT, value.parse().expect("a value"));
@@ -42,11 +42,11 @@ mod tests {
             ("99999999u", Duration::from_micros(99_999_999)),
             ("5n", Duration::from_nanos(5)),
         ] {
-            assert_eq!(told("application/grpc+proto", value), Some(expected));
+            assert_eq!(read("application/grpc+proto", value), Some(expected));
         }
         for value in ["", "S", "1", "123456789S", "1s", "-1S", "1.5S", "1 S"] {
-            assert_eq!(told("application/grpc", value), None, "{value}");
+            assert_eq!(read("application/grpc", value), None, "{value}");
         }
-        assert_eq!(told("application/json", "1S"), None);
+        assert_eq!(read("application/json", "1S"), None);
     }
 }

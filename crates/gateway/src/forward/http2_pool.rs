@@ -54,7 +54,6 @@ pub(super) enum Placed {
     Http1(Box<Client<Stream, RequestBody>>),
 }
 
-/// One connection.
 struct Http2Connection {
     sender: http2::SendRequest<RequestBody>,
     connection: Connection,

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 /// Whether a server receives requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerHealth {
-    /// It receives requests.
     Up,
     /// It receives none for a while, because requests to it failed.
     Ejected,

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use super::request_body::{RequestBody, Source};
-use crate::body::BodyError;
+use crate::body::{BodyError, FramePoll};
 
 /// The body, with the part that was sent.
 #[derive(Debug)]
@@ -79,7 +79,6 @@ impl KeptBody {
 }
 
 impl Sent {
-    /// Begins another turn.
     const fn restart(&mut self) {
         (self.at, self.trailed) = (0, false);
     }
@@ -139,10 +138,7 @@ impl Sent {
 }
 
 impl Turn {
-    pub(super) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> FramePoll {
         if self.turn != self.kept.turn.get() {
             return Poll::Ready(Some(Err(BodyError::ClientGone)));
         }

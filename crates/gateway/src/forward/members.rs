@@ -24,7 +24,7 @@ use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 pub(super) struct Members {
     upstream: Arc<Upstream>,
     tls: Option<TlsConnector>,
-    fleet: UpstreamHealth,
+    health: UpstreamHealth,
     roster: RefCell<Rc<Roster>>,
     names: Vec<Name>,
     /// Notified when a name was looked up.
@@ -47,7 +47,6 @@ struct Name {
     port: u16,
     /// The last answer that contained addresses.
     addresses: RefCell<Vec<SocketAddr>>,
-    /// The number of lookups.
     rounds: Cell<u64>,
     failure: RefCell<Option<String>>,
     incidents: Incidents,
@@ -72,7 +71,7 @@ impl Members {
     /// If TLS towards it cannot be set up.
     pub(super) fn new(
         upstream: &Arc<Upstream>,
-        fleet: &UpstreamHealth,
+        health: &UpstreamHealth,
     ) -> Result<Rc<Self>, ForwardError> {
         let speaks_tls = upstream.servers.iter().any(|server| server.tls.is_some());
         let tls = if speaks_tls {
@@ -82,7 +81,7 @@ impl Members {
         } else {
             None
         };
-        fleet.meet(upstream);
+        health.meet(upstream);
         let servers = upstream.servers.iter().enumerate();
         let names: Vec<Name> = servers
             .filter_map(|(index, server)| Name::of(index, server, &upstream.name))
@@ -91,12 +90,12 @@ impl Members {
             // Use the last answer of another configuration or worker: the resolver may have failed
             // since.
             name.addresses
-                .replace(fleet.answers.last(&name.host, name.port));
+                .replace(health.answers.last(&name.host, name.port));
         }
         let members = Self {
             upstream: Arc::clone(upstream),
             tls,
-            fleet: fleet.clone(),
+            health: health.clone(),
             roster: RefCell::default(),
             names,
             asked: Notify::new(),
@@ -128,7 +127,6 @@ impl Members {
         if self.names.is_empty() || !roster.servers.is_empty() {
             return Ok(roster);
         }
-        // Boxed, because this is needed only at the beginning.
         let answered = timers::within(
             self.upstream.timeouts.connect.into(),
             Box::pin(self.answered()),
@@ -187,7 +185,7 @@ impl Members {
     fn resolved(&self, name: &Name, answer: io::Result<Vec<SocketAddr>>) {
         let every = Duration::from(self.upstream.resolve_every);
         if answer.as_ref().map_or(true, Vec::is_empty) {
-            self.fleet
+            self.health
                 .answers
                 .stays(&name.host, &name.addresses.borrow(), every);
         }
@@ -198,7 +196,7 @@ impl Members {
                 addresses.dedup();
                 name.failure.take();
                 if !addresses.is_empty() {
-                    self.fleet.answers.answered(&name.host, &addresses, every);
+                    self.health.answers.answered(&name.host, &addresses, every);
                 }
                 if !addresses.is_empty() && *name.addresses.borrow() != addresses {
                     name.addresses.replace(addresses);
@@ -223,7 +221,7 @@ impl Members {
         let before = self.now();
         let mut servers = Vec::new();
         for (index, server) in self.upstream.servers.iter().enumerate() {
-            let comes = self.fleet.comes(&self.upstream, server);
+            let comes = self.health.comes(&self.upstream, server);
             let Some(name) = self.names.iter().find(|name| name.index == index) else {
                 servers.push(self.state(&before, index, server, comes)?);
                 continue;
@@ -238,7 +236,7 @@ impl Members {
                 continue;
             }
             // An address that is new for its name starts slowly, except the name's first addresses.
-            let known = self.fleet.resolved(&self.upstream, server, &found);
+            let known = self.health.resolved(&self.upstream, server, &found);
             for server in &found {
                 let comes = known.as_ref().map_or(name.comes.get(), |known| {
                     !known.contains(&upstream_health::name(server))
@@ -270,7 +268,7 @@ impl Members {
         {
             return Ok(Rc::clone(known));
         }
-        let record = self.fleet.record(&self.upstream, server, comes);
+        let record = self.health.record(&self.upstream, server, comes);
         let state = Rc::new(ServerState::new(
             server,
             origin,
@@ -347,7 +345,7 @@ async fn look_up(members: Weak<Members>, place: usize) {
         let name = &held.names[place];
         let (host, port, wanted) = (name.host.clone(), name.port, Rc::clone(&name.wanted));
         let (resolver, every) = (
-            held.fleet.resolver(),
+            held.health.resolver(),
             Duration::from(held.upstream.resolve_every),
         );
         drop(held);

@@ -28,7 +28,6 @@ pub(crate) struct MinimumRate {
     bytes: u64,
 }
 
-/// A wait in progress.
 #[derive(Debug)]
 struct Wait {
     since: Instant,
@@ -148,8 +147,8 @@ mod tests {
     use super::*;
 
     /// Waits until it fails or `span` has passed.
-    async fn wait(pace: &mut MinimumRate, span: Duration) -> Option<&'static str> {
-        let failed = std::future::poll_fn(|cx| pace.poll(cx, false));
+    async fn wait(min_rate: &mut MinimumRate, span: Duration) -> Option<&'static str> {
+        let failed = std::future::poll_fn(|cx| min_rate.poll(cx, false));
         tokio::time::timeout(span, failed)
             .await
             .ok()
@@ -183,23 +182,30 @@ mod tests {
     async fn body_is_slow_in_a_silence_and_in_a_trickle() {
         let pause = Duration::from_millis(900);
         for (bytes, pieces, is_slow) in [(1, 5, true), (64 << 10, 5, false), (64 << 10, 12, true)] {
-            let mut pace = MinimumRate::new(Micros::from_secs(30), 0, Micros::from_secs(5), None);
+            let mut min_rate =
+                MinimumRate::new(Micros::from_secs(30), 0, Micros::from_secs(5), None);
             for _ in 0..pieces {
-                assert_eq!(wait(&mut pace, pause).await, None);
-                pace.came(bytes);
+                assert_eq!(wait(&mut min_rate, pause).await, None);
+                min_rate.came(bytes);
             }
-            assert_eq!(pace.is_slow(), is_slow, "{pieces} times {bytes} bytes");
-            assert_eq!(wait(&mut pace, Duration::from_millis(1_100)).await, None);
-            assert!(pace.is_slow(), "{pieces} times {bytes} bytes, and silence");
+            assert_eq!(min_rate.is_slow(), is_slow, "{pieces} times {bytes} bytes");
+            assert_eq!(
+                wait(&mut min_rate, Duration::from_millis(1_100)).await,
+                None
+            );
+            assert!(
+                min_rate.is_slow(),
+                "{pieces} times {bytes} bytes, and silence"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_without_a_waiting_reader_does_not_count() {
-        let mut pace = MinimumRate::new(Micros::from_secs(30), 100, Micros::from_secs(2), None);
+        let mut min_rate = MinimumRate::new(Micros::from_secs(30), 100, Micros::from_secs(2), None);
         for _ in 0..20 {
-            assert_eq!(wait(&mut pace, Duration::from_millis(50)).await, None);
-            pace.came(1);
+            assert_eq!(wait(&mut min_rate, Duration::from_millis(50)).await, None);
+            min_rate.came(1);
             tokio::time::advance(Duration::from_secs(10)).await;
         }
     }
@@ -210,17 +216,17 @@ mod tests {
         for (idle, rate, label) in [(8, 0, "client_idle"), (60, 100, "client_slow")] {
             let window = Window::default();
             let (idle, grace) = (Micros::from_secs(idle), Micros::from_secs(8));
-            let mut pace = MinimumRate::new(idle, rate, grace, Some(window.clone()));
-            assert_eq!(wait(&mut pace, 4 * second).await, None);
+            let mut min_rate = MinimumRate::new(idle, rate, grace, Some(window.clone()));
+            assert_eq!(wait(&mut min_rate, 4 * second).await, None);
             for _ in 0..3 {
                 window.took(65_000);
-                assert_eq!(wait(&mut pace, 20 * second).await, None);
+                assert_eq!(wait(&mut min_rate, 20 * second).await, None);
                 window.granted(65_000);
-                assert_eq!(wait(&mut pace, second).await, None);
+                assert_eq!(wait(&mut min_rate, second).await, None);
             }
-            assert_eq!(wait(&mut pace, second / 2).await, None);
+            assert_eq!(wait(&mut min_rate, second / 2).await, None);
             assert_eq!(
-                wait(&mut pace, 2 * second).await,
+                wait(&mut min_rate, 2 * second).await,
                 Some(label),
                 "eight seconds are over"
             );

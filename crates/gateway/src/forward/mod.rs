@@ -27,9 +27,7 @@ mod request_body;
 mod resolver;
 mod retry;
 mod server;
-mod stall;
 pub mod tls;
-mod stream;
 mod tunnel;
 mod upload;
 mod upstream_health;
@@ -44,25 +42,23 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode, Version};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
-
-pub use blame::{Blame, ServerSign};
-pub(crate) use callers_deadline::CallersDeadline;
-pub use error::ForwardError;
-pub use incidents::{ServerHealth, ServerStatus};
-pub(crate) use minimum_rate::MinimumRate;
-pub use request_body::RequestBody;
-pub use response::{UpstreamHttp1, UpstreamHttp2};
-pub use stream::Stream;
-pub use tunnel::{Carried, Tunnel};
-pub use upstream_health::UpstreamHealth;
+use tokio_rustls::client::TlsStream;
 
 use super::body::{Received, ResponseBody};
 use super::headers::HeaderSet;
 use super::pool::Slot;
 use super::proxy_defaults::ProxyDefaults;
+pub use blame::{Blame, ServerSign};
+pub(crate) use callers_deadline::CallersDeadline;
+pub use error::ForwardError;
+pub use incidents::{ServerHealth, ServerStatus};
 use members::bit;
+pub(crate) use minimum_rate::MinimumRate;
 use request::Outgoing;
+pub use request_body::RequestBody;
+pub use response::{UpstreamHttp1, UpstreamHttp2};
 use retry::Again;
 use tollgate_http1::Verbatim;
 use tollgate_limit::Micros;
@@ -71,6 +67,8 @@ use tollgate_net::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{FilledEdits, Guarded, Peer};
+pub use tunnel::{Carried, Tunnel};
+pub use upstream_health::UpstreamHealth;
 use upstreams::{UpstreamState, Upstreams};
 
 /// Forwards requests over the connections of one worker. Not shared between threads.
@@ -89,13 +87,11 @@ struct Inner {
 
 /// The properties of a request that the forwarder needs.
 pub struct ForwardContext<'p> {
-    /// The connection's other end.
     pub peer: Peer,
     /// Whether the peer is a trusted proxy, whose forwarding headers are extended and not replaced.
     pub trusted: bool,
     /// Which headers the request has.
     pub present: HeaderSet,
-    /// Its Host.
     pub host: Option<HeaderValue>,
     /// The route: its prefixes, header edits and body bound.
     pub route: &'p Route,
@@ -106,7 +102,7 @@ pub struct ForwardContext<'p> {
     /// The largest allowed request body, in bytes.
     pub body_max: Option<u64>,
     /// Settings that apply to requests of every route.
-    pub conduct: &'p ProxyDefaults,
+    pub defaults: &'p ProxyDefaults,
     /// Receives interim responses, if the client's connection supports them.
     pub interim: Option<&'p Interim>,
     /// The client's flow-control window on its connection, if that is HTTP/2.
@@ -137,16 +133,15 @@ pub struct Forwarded {
 }
 
 impl Forwarder {
-    /// A forwarder without connections.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// A forwarder without connections, which shares the health of servers with others.
-    pub fn of(fleet: UpstreamHealth) -> Self {
+    pub fn of(health: UpstreamHealth) -> Self {
         Self {
             inner: Rc::new(Inner {
-                upstreams: Upstreams::new(fleet),
+                upstreams: Upstreams::new(health),
                 ..Inner::default()
             }),
         }
@@ -182,13 +177,13 @@ impl Forwarder {
             .inspect_err(|error| self.log_unusable(upstream, error))?;
         self.keep_swept();
         let caller = forwarding.caller;
-        let conduct = forwarding.conduct;
+        let defaults = forwarding.defaults;
         let mut outgoing = outgoing::prepare(forwarding, upstream, request)?;
         Ok(async move {
             let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
             // The version of the upstream's protocol is meaningless to the client.
             let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
-            match (&conduct.via, &mut forwarded.verbatim) {
+            match (&defaults.via, &mut forwarded.verbatim) {
                 (Some(via), Some(verbatim)) => verbatim.via = Some(via.of_answer(version).clone()),
                 (Some(via), None) => via.add_to_response(forwarded.response.headers_mut(), version),
                 (None, _) => {}
@@ -204,13 +199,12 @@ impl Forwarder {
         caller: u64,
         outgoing: &mut Outgoing,
     ) -> Result<Forwarded, ForwardError> {
-        let retry = &state.upstream.retry;
         let mut tried = 0;
         state.deposit();
-        if retry::needs_copy(retry, state.upstream.http2, outgoing) {
+        let roster = outgoing.in_time(pin!(state.members.roster())).await??;
+        if retry::needs_copy(state, roster.servers.len() > 1, outgoing) {
             outgoing.keep_copy();
         }
-        let roster = outgoing.in_time(pin!(state.members.roster())).await??;
         let (mut sibling, mut siblings) = (None, 0);
         loop {
             let picked = sibling
@@ -293,7 +287,7 @@ async fn sweep(forwarder: Weak<Inner>) {
         std::future::poll_fn(|cx| {
             inner.upstreams.for_each(|server| {
                 server.pool.sweep(cx);
-                server.lanes.sweep();
+                server.http2_pool.sweep();
             });
             Poll::Ready(())
         })
@@ -315,7 +309,6 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 
 /// The data with which an exchange turns a 101 into a tunnel.
 struct Upgrade {
-    /// The client's side.
     client: OnUpgrade,
     /// The protocol that the client requested.
     protocol: HeaderValue,
@@ -331,6 +324,29 @@ const SIBLINGS_MOST: u32 = 3;
 /// How often a worker logs that an upstream cannot be used.
 const UNUSABLE_EVERY: Duration = Duration::from_secs(1);
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+
+/// A connection to an upstream's server.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    /// TLS over a Unix socket.
+    TlsUnix(Box<TlsStream<UnixStream>>),
+}
+
+impl Stream {
+    /// The protocol on which ALPN agreed.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
+            Self::TlsUnix(stream) => stream.get_ref().1.alpn_protocol(),
+        }
+    }
+}
+
+tollgate_net::delegate_io!(Stream: Tcp, Unix, Tls, TlsUnix);
 
 #[cfg(test)]
 mod tests;

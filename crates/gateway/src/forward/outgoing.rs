@@ -12,8 +12,8 @@ use http::header::{
 use http::{HeaderMap, Method, Request, Version, request};
 use http_body::Body;
 
+pub(super) use self::address::address;
 use self::address::rewrite;
-pub(super) use self::address::{address, unaddress};
 use super::minimum_rate::MinimumRate;
 use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
@@ -35,7 +35,7 @@ pub(super) fn prepare(
     upstream: &Upstream,
     request: Request<Inbound>,
 ) -> Result<Box<Outgoing>, ForwardError> {
-    let conduct = forwarding.conduct;
+    let defaults = forwarding.defaults;
     let most = forwarding.body_max;
     if most.is_some_and(|most| request.body().size_hint().lower() > most) {
         return Err(ForwardError::Body(BodyError::TooBig));
@@ -47,7 +47,7 @@ pub(super) fn prepare(
     let mut present = forwarding.present;
     let hop = headers::strip_present(&mut head.headers, &mut present);
     let upgrade = hop.upgrade.and_then(|protocol| {
-        let possible = !sends_body && !upstream.http2 && conduct.upgrades_to(&protocol);
+        let possible = !sends_body && !upstream.http2 && defaults.upgrades_to(&protocol);
         // A WebSocket is requested by GET (RFC 6455 4.1).
         let fits = head.method == Method::GET
             || !protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
@@ -60,7 +60,7 @@ pub(super) fn prepare(
         client.map(|client| Upgrade {
             client,
             protocol,
-            idle: conduct.upgrade_idle,
+            idle: defaults.upgrade_idle,
             bridged,
         })
     });
@@ -72,9 +72,9 @@ pub(super) fn prepare(
     if from_http2 && !upstream.http2 {
         headers::join_cookies(&mut head.headers);
     }
-    let via = conduct.via.as_ref();
+    let via = defaults.via.as_ref();
     let mut origin = None;
-    if !(conduct.egress || forwarding.trusted || upstream.http2)
+    if !(defaults.egress || forwarding.trusted || upstream.http2)
         && forwarding.request_edits.is_empty()
     {
         // These headers are not read before they are written.
@@ -86,7 +86,7 @@ pub(super) fn prepare(
             forwarding.host,
             via,
         ));
-    } else if conduct.egress {
+    } else if defaults.egress {
         // The upstream must not learn the client or its user, and credentials for this proxy end
         // here.
         head.headers.remove(PROXY_AUTHORIZATION);
@@ -145,19 +145,19 @@ pub(super) fn prepare(
         let rate = if is_stream(&head.headers, present) {
             0
         } else {
-            conduct.body_rate
+            defaults.body_rate
         };
-        let pace = MinimumRate::new(
-            conduct.body_idle,
+        let min_rate = MinimumRate::new(
+            defaults.body_idle,
             rate,
-            conduct.body_grace,
+            defaults.body_grace,
             forwarding.window.cloned(),
         );
         let guarded = Arc::clone(forwarding.guarded);
         let (body, progress) = RequestBody::new(
             body,
             forwarding.body_max,
-            pace,
+            min_rate,
             forwarding.received,
             gate.clone(),
             guarded,
@@ -166,7 +166,6 @@ pub(super) fn prepare(
     } else {
         (RequestBody::empty(), None)
     };
-    // Boxed, because it is passed through many functions.
     let request = Request::from_parts(head, body);
     let edits = &forwarding.route.request_headers;
     let mut outgoing = Box::new(Outgoing::new(
@@ -204,7 +203,6 @@ fn is_stream(headers: &HeaderMap, present: HeaderSet) -> bool {
     })
 }
 
-/// gRPC, and Connect's streams.
 const STREAMS: [&[u8]; 2] = [b"application/grpc", b"application/connect+"];
 
 /// Holds the body back if the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there

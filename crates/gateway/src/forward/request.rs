@@ -8,31 +8,30 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
-use smallvec::SmallVec;
+use http::response::Parts;
+use http::{Request, Response};
 
 use super::blame::ClientsPart;
 use super::callers_deadline::CallersDeadline;
 use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
-use super::stall::Stall;
-use super::{ForwardError, Upgrade, grpc};
+use super::response_timeout::Stall;
+use super::{ForwardError, Forwarded, Upgrade, grpc};
 use crate::body::ResponseBody;
 use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
+use tollgate_http1::Verbatim;
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::route::HeaderEdits;
 use tollgate_policy::upstream::Upstream;
 
-/// A prepared request.
 pub(super) struct Outgoing {
     pub(super) request: Option<Request<RequestBody>>,
     pub(super) progress: Option<Rc<Progress>>,
     pub(super) gate: Option<Arc<Gate>>,
     /// The client's side of an upgrade that it requested.
     pub(super) upgrade: Option<Upgrade>,
-    /// The upstream's timeouts.
     pub(super) timeouts: UpstreamTimeouts,
     /// The deadline for the end of the response.
     pub(super) total: Option<Deadline>,
@@ -40,7 +39,6 @@ pub(super) struct Outgoing {
     pub(super) total_is_clients: bool,
     /// The deadline that the caller states. The gateway or the upstream may enforce it.
     pub(super) callers_deadline: Option<CallersDeadline>,
-    /// The client's address.
     pub(super) client: Option<SocketAddr>,
     pub(super) idempotent: bool,
     /// The attempts that are left, including the current one.
@@ -58,7 +56,7 @@ pub(super) struct Outgoing {
     pub(super) hosted: bool,
     /// Whether the response headers need not be parsed.
     pub(super) verbatim: bool,
-    copy: Option<Replay>,
+    copy: Option<Request<()>>,
     /// The body of a request that is kept.
     kept: Option<Rc<KeptBody>>,
 }
@@ -113,7 +111,7 @@ impl Outgoing {
 
     /// Keeps a copy of the request and of its body.
     pub(super) fn keep_copy(&mut self) {
-        self.copy = self.request.as_ref().map(Replay::of);
+        self.copy = self.request.as_ref().map(head_of);
         self.kept = self
             .request
             .as_mut()
@@ -166,7 +164,7 @@ impl Outgoing {
     /// Records that the head of a response has arrived.
     pub(super) fn response_began(&self) {
         if let Some(progress) = &self.progress {
-            progress.response_began();
+            progress.has_response.set(true);
         }
         if let Some(kept) = &self.kept {
             kept.forget();
@@ -182,9 +180,24 @@ impl Outgoing {
         )
     }
 
-    /// The deadline of the caller that may end this body of a response; `None`: it has arrived.
-    pub(super) fn callers_deadline_for(&self, body: &ResponseBody) -> Option<CallersDeadline> {
-        self.callers_deadline.filter(|_| body.is_streamed())
+    /// The response with this head and body, and the client's part in it. `verbatim`: the unparsed
+    /// headers of the head.
+    pub(super) fn forwarded(
+        &self,
+        head: Parts,
+        body: ResponseBody,
+        verbatim: Option<Verbatim>,
+    ) -> Forwarded {
+        let clients_part = self.clients_part();
+        Forwarded {
+            blame: clients_part.in_response(&head),
+            waited: clients_part.waited(),
+            // A body that has arrived cannot be ended by a deadline any more.
+            callers_deadline: self.callers_deadline.filter(|_| body.is_streamed()),
+            response: Response::from_parts(head, body),
+            verbatim,
+            tunnel: None,
+        }
     }
 
     /// The timeout for an upload that the upstream does not accept; `None` if there is no body.
@@ -204,10 +217,10 @@ impl Outgoing {
         self.request.is_some() || self.has_copy()
     }
 
-    /// Prepares for another attempt.
     pub(super) fn restore(&mut self) {
         if self.request.is_none() {
-            self.request = self.copy.clone().map(Replay::request);
+            let copy = self.copy.as_ref().map(head_of);
+            self.request = copy.map(|copy| copy.map(|()| RequestBody::empty()));
             if let (Some(request), Some(kept)) = (&mut self.request, &self.kept) {
                 *request.body_mut() = kept.again();
             }
@@ -215,67 +228,16 @@ impl Outgoing {
     }
 }
 
+/// The request without its body and its extensions.
+fn head_of<B>(request: &Request<B>) -> Request<()> {
+    let mut head = Request::new(());
+    *head.method_mut() = request.method().clone();
+    *head.uri_mut() = request.uri().clone();
+    *head.version_mut() = request.version();
+    *head.headers_mut() = request.headers().clone();
+    head
+}
+
 fn earliest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
-
-/// The copy from which a request is sent again.
-#[derive(Clone)]
-pub(super) struct Replay {
-    method: Method,
-    uri: Uri,
-    version: Version,
-    /// The headers as contiguous bytes: nearly every copy is dropped unread, and counting the
-    /// references of every name and value costs more than copying the bytes.
-    fields: Vec<u8>,
-    /// For each header the length of its name, the length of its value, and whether the value is
-    /// sensitive.
-    lengths: SmallVec<[(u16, u32, bool); 16]>,
-}
-
-impl Replay {
-    pub(super) fn of(request: &Request<RequestBody>) -> Self {
-        let mut fields = Vec::with_capacity(USUAL_FIELDS);
-        let mut lengths = SmallVec::new();
-        for (name, value) in request.headers() {
-            let (name, secret, value) = (
-                name.as_str().as_bytes(),
-                value.is_sensitive(),
-                value.as_bytes(),
-            );
-            fields.extend_from_slice(name);
-            fields.extend_from_slice(value);
-            let name = u16::try_from(name.len()).expect("`HeaderName` takes less than 64 KiB");
-            let value = u32::try_from(value.len()).expect("a head is bounded far below 4 GiB");
-            lengths.push((name, value, secret));
-        }
-        Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            fields,
-            lengths,
-        }
-    }
-
-    pub(super) fn request(self) -> Request<RequestBody> {
-        let mut request = Request::new(RequestBody::empty());
-        *request.method_mut() = self.method;
-        *request.uri_mut() = self.uri;
-        *request.version_mut() = self.version;
-        let mut rest = &self.fields[..];
-        for (name, value, secret) in self.lengths {
-            let (name, after) = rest.split_at(usize::from(name));
-            let (value, after) = after.split_at(value as usize);
-            rest = after;
-            let name = HeaderName::from_bytes(name).expect("it was the name of a field");
-            let mut value = HeaderValue::from_bytes(value).expect("it was the value of a field");
-            value.set_sensitive(secret);
-            request.headers_mut().append(name, value);
-        }
-        request
-    }
-}
-
-/// Enough for the headers of most requests.
-const USUAL_FIELDS: usize = 512;

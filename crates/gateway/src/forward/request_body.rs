@@ -14,7 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 pub(super) use self::progress::Progress;
 use super::kept_body::{KeptBody, Turn};
 use super::minimum_rate::MinimumRate;
-use crate::body::{BodyError, Received};
+use crate::body::{BodyError, FramePoll, Received};
 use crate::headers;
 use tollgate_net::server::Inbound;
 use tollgate_policy::Guarded;
@@ -52,7 +52,6 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Lets the body through.
     pub(super) fn open(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 = true;
@@ -72,22 +71,25 @@ impl Gate {
 }
 
 impl RequestBody {
-    /// No body.
     pub const fn empty() -> Self {
         Self { content: None }
     }
 
     /// Wraps `incoming`: passes at most `most` bytes, and none before `gate` opens. A client slower
-    /// than `pace` fails. Bytes are counted in `received`; trailers in `guarded` are dropped.
+    /// than `min_rate` fails. Bytes are counted in `received`; trailers in `guarded` are dropped.
     pub(super) fn new(
         incoming: Inbound,
         most: Option<u64>,
-        pace: MinimumRate,
+        min_rate: MinimumRate,
         received: Received,
         gate: Option<Arc<Gate>>,
         guarded: Arc<Guarded>,
     ) -> (Self, Rc<Progress>) {
-        let progress = Rc::new(Progress::new(pace, incoming.has_arrived(), gate.is_some()));
+        let progress = Rc::new(Progress::new(
+            min_rate,
+            incoming.has_arrived(),
+            gate.is_some(),
+        ));
         let source = Source {
             incoming,
             left: most.unwrap_or(u64::MAX),
@@ -136,10 +138,7 @@ impl Source {
         self.incoming.size_hint()
     }
 
-    pub(super) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> FramePoll {
         let frame = self.poll_bounded(cx);
         if let Poll::Ready(Some(Err(error))) = &frame {
             self.progress.fail(error);
@@ -147,14 +146,11 @@ impl Source {
         frame
     }
 
-    fn poll_bounded(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_bounded(&mut self, cx: &mut Context<'_>) -> FramePoll {
         if let Some(gate) = &self.gate {
             std::task::ready!(gate.poll_open(cx));
             self.gate = None;
-            self.progress.ungate();
+            self.progress.gated.set(false);
         }
         let progress = &self.progress;
         let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
@@ -167,11 +163,11 @@ impl Source {
             .map_or(0, Bytes::len);
         progress.came(length);
         if self.incoming.has_arrived() {
-            progress.arrive();
+            progress.arrived.set(true);
         }
         let frame = match frame {
             None => {
-                progress.arrive();
+                progress.arrived.set(true);
                 progress.end();
                 return Poll::Ready(None);
             }
@@ -191,10 +187,8 @@ impl Source {
         }
         match frame.into_trailers() {
             Ok(mut trailers) => {
-                progress.arrive();
-                if headers::clean_request_trailers(&mut trailers, &self.guarded).is_err() {
-                    return Poll::Ready(Some(Err(BodyError::ClientTrailers)));
-                }
+                progress.arrived.set(true);
+                headers::clean_request_trailers(&mut trailers, &self.guarded);
                 Poll::Ready(Some(Ok(Frame::trailers(trailers))))
             }
             Err(frame) => Poll::Ready(Some(Ok(frame))),
@@ -214,10 +208,7 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         match &mut self.get_mut().content {
             None => Poll::Ready(None),
             Some(Content::Once(source)) => source.poll_frame(cx),

@@ -9,7 +9,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The resolver of names.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Resolver {
     /// The system's resolver, on a thread of its own.

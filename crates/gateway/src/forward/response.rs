@@ -13,11 +13,11 @@ use hyper::upgrade::OnUpgrade;
 
 use super::http2_pool::Place;
 use super::request::Outgoing;
-use super::stall::Stall;
+use super::response_timeout::Stall;
 use super::tunnel::Tunnel;
 use super::upload::Upload;
 use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
-use crate::body::{BodyError, ResponseBody};
+use crate::body::{BodyError, FramePoll, ResponseBody};
 use crate::headers;
 use crate::pool::{Connection, Slot};
 use crate::proxy_defaults::protocol_name;
@@ -31,7 +31,6 @@ use tollgate_net::timers::{Deadline, Expiry};
 pub struct UpstreamHttp1 {
     exchange: Exchange,
     bounds: Bounds,
-    broken: Broken,
 }
 
 /// The state of the exchange to which a body belongs.
@@ -41,70 +40,78 @@ enum Exchange {
     Answering(Lease),
     /// The request is still being sent.
     Uploading(Upload, Slot),
-    /// The body has ended.
     Over,
 }
 
-/// The timeouts of a body: between two pieces, and in total.
+/// The timeouts of a body (between two pieces, and in total), and its error.
 #[derive(Debug)]
 pub(super) struct Bounds {
     idle: Expiry,
     /// Used while the request is still being sent.
     stall: Option<Stall>,
     total: Option<Deadline>,
+    /// The error is delayed by one poll, so that the preceding bytes are flushed to the client first.
+    held: Option<BodyError>,
+    is_over: bool,
 }
 
 impl Bounds {
     /// The remaining timeouts of `outgoing`.
     pub(super) fn of(outgoing: &Outgoing) -> Self {
-        let stall = outgoing.stall().filter(Stall::is_uploading);
         Self {
             idle: Expiry::after(outgoing.timeouts.idle.into()),
-            stall,
+            stall: outgoing.stall().filter(Stall::is_uploading),
             total: outgoing.total_of_response(),
+            held: None,
+            is_over: false,
         }
     }
 
-    /// Ready when the upstream has accepted nothing of the rest of the request for too long, even
-    /// if it sends its response meanwhile.
-    fn poll_stalled(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
-        match &mut self.stall {
-            Some(stall) => stall.poll(cx).map(|()| BodyError::UpstreamIdle),
-            None => Poll::Pending,
-        }
-    }
-
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
-        if let Some(total) = &mut self.total
-            && total.poll_passed(cx).is_ready()
-        {
-            return Poll::Ready(BodyError::UpstreamSlow);
-        }
-        self.idle.poll(cx).map(|()| BodyError::UpstreamIdle)
-    }
-}
-
-/// The error of a body, delayed by one poll so that the preceding bytes are flushed to the client
-/// first.
-#[derive(Debug, Default)]
-struct Broken(Option<BodyError>);
-
-impl Broken {
-    fn hold(
+    /// Polls the next frame, filtered for the client. An error, also that of a timeout, is final.
+    fn watch<E: Into<BodyError>>(
         &mut self,
-        error: BodyError,
-        cx: &Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.0 = Some(error);
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, E>>>,
+    ) -> FramePoll {
+        if let Some(error) = self.held.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        // The upstream may accept nothing of the rest of the request while it sends its response.
+        if let Some(stall) = &mut self.stall
+            && stall.poll(cx).is_ready()
+        {
+            return self.fail(BodyError::UpstreamIdle);
+        }
+        let Poll::Ready(frame) = poll(cx) else {
+            if let Some(total) = &mut self.total
+                && total.poll_passed(cx).is_ready()
+            {
+                return self.fail(BodyError::UpstreamSlow);
+            }
+            std::task::ready!(self.idle.poll(cx));
+            return self.fail(BodyError::UpstreamIdle);
+        };
+        self.idle.reset();
+        match frame {
+            Some(Err(error)) => {
+                (self.held, self.is_over) = (Some(error.into()), true);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(clean(frame)))),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn fail(&mut self, error: BodyError) -> FramePoll {
+        self.is_over = true;
+        Poll::Ready(Some(Err(error)))
     }
 }
 
 /// A connection in use, and its slot.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// The connection.
     pub(super) connection: Box<Connection>,
     /// Its slot among the connections in use.
     pub(super) slot: Slot,
@@ -128,31 +135,29 @@ impl UpstreamHttp1 {
         } else {
             Exchange::Uploading(Upload::begin(lease.connection), lease.slot)
         };
-        Self {
-            exchange,
-            bounds,
-            broken: Broken(None),
-        }
+        Self { exchange, bounds }
     }
+}
 
+impl Exchange {
     fn end(&mut self) {
-        match std::mem::replace(&mut self.exchange, Exchange::Over) {
-            Exchange::Answering(lease) => lease.end(),
-            Exchange::Uploading(upload, slot) => {
+        match std::mem::replace(self, Self::Over) {
+            Self::Answering(lease) => lease.end(),
+            Self::Uploading(upload, slot) => {
                 if let Some(connection) = upload.end() {
                     Lease { connection, slot }.end();
                 }
             }
-            Exchange::Over => {}
+            Self::Over => {}
         }
     }
 
     /// The number of remaining bytes, if known.
     fn left(&self) -> Option<u64> {
-        match &self.exchange {
-            Exchange::Answering(lease) => lease.connection.left(),
-            Exchange::Uploading(upload, _) => upload.left(),
-            Exchange::Over => Some(0),
+        match self {
+            Self::Answering(lease) => lease.connection.left(),
+            Self::Uploading(upload, _) => upload.left(),
+            Self::Over => Some(0),
         }
     }
 }
@@ -161,51 +166,28 @@ impl Body for UpstreamHttp1 {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        if let Some(error) = this.broken.0.take() {
-            return Poll::Ready(Some(Err(error)));
-        }
-        if let Poll::Ready(error) = this.bounds.poll_stalled(cx) {
-            this.exchange = Exchange::Over;
-            return Poll::Ready(Some(Err(error)));
-        }
-        let frame = match &mut this.exchange {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
+        let Self { exchange, bounds } = self.get_mut();
+        let frame = bounds.watch(cx, |cx| match exchange {
             Exchange::Answering(lease) => lease.connection.poll_body(cx),
             Exchange::Uploading(upload, _) => upload.poll_body(cx),
-            Exchange::Over => return Poll::Ready(None),
-        };
-        let Poll::Ready(frame) = frame else {
-            let error = std::task::ready!(this.bounds.poll(cx));
-            this.exchange = Exchange::Over;
-            return Poll::Ready(Some(Err(error)));
-        };
-        this.bounds.idle.reset();
-        let ended = this.left() == Some(0);
-        match pass(frame.map(|frame| frame.map_err(BodyError::from))) {
-            Some(Err(error)) => {
-                this.exchange = Exchange::Over;
-                this.broken.hold(error, cx)
-            }
-            frame => {
-                // A client that knows the length does not poll again after the last piece.
-                if ended {
-                    this.end();
-                }
-                Poll::Ready(frame)
-            }
+            Exchange::Over => Poll::Ready(None),
+        });
+        if bounds.is_over {
+            *exchange = Exchange::Over;
+        } else if frame.is_ready() && exchange.left() == Some(0) {
+            // A client that knows the length does not poll again after the last piece.
+            exchange.end();
         }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.broken.0.is_none() && matches!(self.exchange, Exchange::Over)
+        self.bounds.held.is_none() && matches!(self.exchange, Exchange::Over)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.left() {
+        match self.exchange.left() {
             Some(left) => SizeHint::with_exact(left),
             None => SizeHint::default(),
         }
@@ -217,7 +199,6 @@ impl Body for UpstreamHttp1 {
 pub struct UpstreamHttp2 {
     incoming: Incoming,
     bounds: Bounds,
-    broken: Broken,
     _slot: Slot,
     _place: Place,
 }
@@ -228,7 +209,6 @@ impl UpstreamHttp2 {
         Self {
             incoming,
             bounds,
-            broken: Broken(None),
             _slot: slot,
             _place: place,
         }
@@ -239,34 +219,15 @@ impl Body for UpstreamHttp2 {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        if let Some(error) = this.broken.0.take() {
-            return Poll::Ready(Some(Err(error)));
-        }
-        if let Poll::Ready(error) = this.bounds.poll_stalled(cx) {
-            return Poll::Ready(Some(Err(error)));
-        }
-        match Pin::new(&mut this.incoming).poll_frame(cx) {
-            Poll::Ready(frame) => {
-                this.bounds.idle.reset();
-                match pass(frame.map(|frame| frame.map_err(BodyError::Upstream))) {
-                    Some(Err(error)) => this.broken.hold(error, cx),
-                    outcome => Poll::Ready(outcome),
-                }
-            }
-            Poll::Pending => {
-                let error = std::task::ready!(this.bounds.poll(cx));
-                Poll::Ready(Some(Err(error)))
-            }
-        }
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
+        let Self {
+            incoming, bounds, ..
+        } = self.get_mut();
+        bounds.watch(cx, |cx| Pin::new(incoming).poll_frame(cx))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.broken.0.is_none() && self.incoming.is_end_stream()
+        self.bounds.held.is_none() && self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -347,14 +308,7 @@ pub(super) fn pass_back(
     } else {
         ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::of(outgoing), lease)))
     };
-    Ok(Forwarded {
-        blame: outgoing.clients_part().in_response(&head),
-        waited: outgoing.clients_part().waited(),
-        callers_deadline: outgoing.callers_deadline_for(&body),
-        response: Response::from_parts(head, body),
-        verbatim,
-        tunnel: None,
-    })
+    Ok(outgoing.forwarded(head, body, verbatim))
 }
 
 /// Checks and strips the head of a response.
@@ -381,20 +335,13 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     Ok(hop)
 }
 
-/// Filters a piece of an upstream's body for the client.
-fn pass(frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
-    let frame = match frame? {
-        Ok(frame) => frame,
-        Err(error) => return Some(Err(error)),
-    };
-    if frame.is_data() {
-        return Some(Ok(frame));
+/// A piece of an upstream's body, as the client receives it.
+fn clean(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            headers::clean_trailers(&mut trailers);
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
     }
-    Some(match frame.into_trailers() {
-        Ok(mut trailers) => match headers::clean_trailers(&mut trailers) {
-            Ok(()) => Ok(Frame::trailers(trailers)),
-            Err(_) => Err(BodyError::Trailers),
-        },
-        Err(frame) => Ok(frame),
-    })
 }

@@ -1,5 +1,6 @@
 //! The timeout for the head of a response.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use super::ForwardError;
 use super::blame::ClientsPart;
 use super::request::Outgoing;
-use super::request_body::Gate;
-use super::stall::Stall;
+use super::request_body::{Gate, Progress};
+use tollgate_limit::Micros;
 use tollgate_net::timers::{Deadline, Expiry};
 
 /// The timeouts for the head of a response: its own, counted from the end of the request; that of
@@ -78,3 +79,44 @@ impl<'o> ResponseTimeout<'o> {
 /// How long a body waits for a `100 Continue` before it is sent anyway (RFC 9110 10.1.1 forbids
 /// waiting for ever).
 const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
+
+/// The timeout for an upload that the upstream does not accept. Time spent waiting for the client
+/// does not count; that wait has a timeout of its own.
+#[derive(Debug)]
+pub(super) struct Stall {
+    progress: Rc<Progress>,
+    idle: Expiry,
+    pieces: u64,
+}
+
+impl Stall {
+    /// The upstream may accept nothing for `idle` between two pieces of the body that reports to
+    /// `progress`.
+    pub(super) fn new(progress: Rc<Progress>, idle: Micros) -> Self {
+        Self {
+            progress,
+            idle: Expiry::after(idle.into()),
+            pieces: 0,
+        }
+    }
+
+    /// Whether part of the body has still to be sent, and may be.
+    pub(super) fn is_uploading(&self) -> bool {
+        !self.progress.ended.get() && !self.progress.gated.get()
+    }
+
+    /// Ready when the upstream has accepted nothing for too long. Also polled while the client is
+    /// awaited: over HTTP/2 another task moves the body, and does not wake this one.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if !self.is_uploading() {
+            return Poll::Pending;
+        }
+        let pieces = self.progress.pieces.get();
+        if pieces != self.pieces || self.progress.waiting.get() {
+            self.pieces = pieces;
+            self.idle.reset();
+        }
+        self.progress.wake_at_end(cx.waker());
+        self.idle.poll(cx)
+    }
+}

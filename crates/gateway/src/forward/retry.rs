@@ -7,7 +7,7 @@
 use super::ForwardError;
 use super::request::Outgoing;
 use super::upstreams::UpstreamState;
-use tollgate_policy::upstream::Retry;
+use tollgate_policy::upstream::Upstream;
 
 /// The outcome of one try to send a request and to receive its response.
 pub(super) enum Outcome<'f> {
@@ -25,11 +25,9 @@ pub(super) enum Outcome<'f> {
 /// Whether, and at what price, a request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
-    /// The outcome is final.
     No,
     /// Yes, as a part of the same attempt, because no server has processed the request.
     SameAttempt,
-    /// Yes, as another attempt.
     NextAttempt,
 }
 
@@ -76,12 +74,14 @@ pub(super) fn tries_siblings(outcome: &Outcome<'_>, outgoing: &Outgoing) -> bool
     unsent && outgoing.is_at_hand() && !outgoing.is_over()
 }
 
-/// Whether the copy is needed from which a request is sent again after it has reached a server. A
-/// request that an HTTP/2 server promised not to have processed may always be sent again, so for
-/// HTTP/2 a body is kept too, as far as there is room.
-pub(super) fn needs_copy(retry: &Retry, http2: bool, outgoing: &Outgoing) -> bool {
+/// Whether the copy is needed from which a request is sent again after it has reached a server: for a
+/// status, for HTTP/2 (whose servers may promise that they have not processed a request), and for
+/// another server if a connection proves stale and this one cannot be reached.
+pub(super) fn needs_copy(state: &UpstreamState, several: bool, outgoing: &Outgoing) -> bool {
+    let Upstream { retry, http2, .. } = &*state.upstream;
     let repeated = outgoing.has_attempts() && !retry.statuses.is_empty() && is_repeatable(outgoing);
-    (http2 || repeated) && outgoing.upgrade.is_none()
+    let moves = several && outgoing.progress.is_none();
+    (*http2 || repeated || moves) && outgoing.upgrade.is_none()
 }
 
 /// Whether a request may be sent again even though a server may have processed it.

@@ -28,10 +28,9 @@ pub(super) struct ServerState {
     pub(super) host: HostPolicy,
     /// Its HTTP/1 connections, and the limit on requests in progress.
     pub(super) pool: Rc<Pool>,
-    /// Opens new connections.
     pub(super) connector: Connector,
     /// Its HTTP/2 connections.
-    pub(super) lanes: Http2Pool,
+    pub(super) http2_pool: Http2Pool,
     /// Whether an attempt to connect goes on without its request.
     pub(super) connects_alone: Cell<bool>,
     /// Its health, shared by all workers.
@@ -70,7 +69,7 @@ impl ServerState {
             host: upstream.host.clone(),
             pool: Rc::new(Pool::new(bounds)),
             connector: Connector::new(server, tls, upstream)?,
-            lanes: Http2Pool::new(bounds.idle_age, bounds.in_use),
+            http2_pool: Http2Pool::new(bounds.idle_age, bounds.in_use),
             connects_alone: Cell::new(false),
             record,
             speaks_http2: upstream.http2,

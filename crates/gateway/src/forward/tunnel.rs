@@ -34,9 +34,7 @@ pub struct Tunnel {
 /// The number of bytes that went through a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Bytes from the client.
     pub up: u64,
-    /// Bytes from the upstream.
     pub down: u64,
 }
 

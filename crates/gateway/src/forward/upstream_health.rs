@@ -87,7 +87,6 @@ impl UpstreamHealth {
             .insert((Arc::clone(&upstream.name), name(server)), names)
     }
 
-    /// The resolver of names.
     pub(super) fn resolver(&self) -> Resolver {
         self.resolver.clone()
     }
@@ -189,9 +188,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn upstream_health_is_shared_between_workers() {
-        let (fleet, upstream) = (UpstreamHealth::default(), judged(Duration::ZERO));
-        let one = fleet.record(&upstream, &upstream.servers[0], false);
-        let two = fleet.record(&upstream, &upstream.servers[0], false);
+        let (health, upstream) = (UpstreamHealth::default(), judged(Duration::ZERO));
+        let one = health.record(&upstream, &upstream.servers[0], false);
+        let two = health.record(&upstream, &upstream.servers[0], false);
         assert!(Arc::ptr_eq(&one, &two));
         one.failed();
         two.failed();
@@ -203,7 +202,7 @@ mod tests {
 
         let other = server(([127, 0, 0, 1], 10).into());
         assert!(
-            fleet.record(&upstream, &other, false).is_fit(),
+            health.record(&upstream, &other, false).is_fit(),
             "another server"
         );
         for beside in [
@@ -216,24 +215,24 @@ mod tests {
                 ..upstream.servers[0].clone()
             },
         ] {
-            let beside = fleet.record(&upstream, &beside, false);
+            let beside = health.record(&upstream, &beside, false);
             assert!(beside.is_fit(), "another server at the same address");
             assert!(beside.watch().is_some(), "and its health is asked for");
         }
         let mut samples = Samples::default();
-        fleet.samples(&mut samples);
-        let told = format!("{samples:?}");
+        health.samples(&mut samples);
+        let received = format!("{samples:?}");
         assert!(
-            told.contains("upstream_server_up") && told.contains("127.0.0.1:9"),
-            "{told}"
+            received.contains("upstream_server_up") && received.contains("127.0.0.1:9"),
+            "{received}"
         );
         let mut stricter = upstream.clone();
         stricter.eject.failures = 1;
-        let stricter = fleet.record(&stricter, &stricter.servers[0], false);
+        let stricter = health.record(&stricter, &stricter.servers[0], false);
         assert!(!Arc::ptr_eq(&one, &stricter));
         let slower = judged(Duration::from_secs(1));
-        let slower = fleet.record(&slower, &slower.servers[0], false);
-        let back = fleet.record(&upstream, &upstream.servers[0], false);
+        let slower = health.record(&slower, &slower.servers[0], false);
+        let back = health.record(&upstream, &upstream.servers[0], false);
         assert!(!Arc::ptr_eq(&slower, &back));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::balance::Reach;
 use super::members::{Members, Roster, bit};
 use super::server::ServerState;
 use super::upstream_health::UpstreamHealth;
@@ -17,7 +18,6 @@ use tollgate_policy::upstream::{Balance, Upstream};
 pub(super) struct UpstreamState {
     /// As the policy describes it.
     pub(super) upstream: Arc<Upstream>,
-    /// Its servers.
     pub(super) members: Rc<Members>,
     next: Cell<usize>,
     /// The retry budget: each request deposits one, each retry withdraws five.
@@ -30,15 +30,15 @@ pub(super) struct Upstreams {
     /// Keyed by the address of the policy's upstream, which each state keeps alive.
     known: RefCell<hashbrown::HashMap<usize, Rc<UpstreamState>>>,
     /// The health of their servers, shared by all workers.
-    fleet: UpstreamHealth,
+    health: UpstreamHealth,
 }
 
 impl Upstreams {
-    /// Creates it without upstreams; the health of servers is shared with `fleet`.
-    pub(super) fn new(fleet: UpstreamHealth) -> Self {
+    /// Creates it without upstreams; the health of servers is shared with `health`.
+    pub(super) fn new(health: UpstreamHealth) -> Self {
         Self {
             known: RefCell::default(),
-            fleet,
+            health,
         }
     }
 
@@ -63,7 +63,7 @@ impl Upstreams {
                 next: Cell::new(0),
                 budget: Cell::new(BUDGET_MAX),
             }),
-            None => Rc::new(UpstreamState::new(upstream, &self.fleet)?),
+            None => Rc::new(UpstreamState::new(upstream, &self.health)?),
         };
         // Drop upstreams of policies that are no longer used.
         known.retain(|_, state| Arc::strong_count(&state.upstream) > 1);
@@ -82,10 +82,10 @@ impl Upstreams {
 }
 
 impl UpstreamState {
-    fn new(upstream: &Arc<Upstream>, fleet: &UpstreamHealth) -> Result<Self, ForwardError> {
+    fn new(upstream: &Arc<Upstream>, health: &UpstreamHealth) -> Result<Self, ForwardError> {
         Ok(Self {
             upstream: Arc::clone(upstream),
-            members: Members::new(upstream, fleet)?,
+            members: Members::new(upstream, health)?,
             next: Cell::new(fastrand::usize(..)),
             budget: Cell::new(BUDGET_MAX),
         })
@@ -150,24 +150,17 @@ impl UpstreamState {
                 })
             }
             Balance::IdentityHash => {
-                let place = |index: usize| {
-                    let server = &servers[index];
-                    (
-                        balance::distance(hash, server.name_hash),
-                        server.server.weight,
-                    )
+                let place = |index: usize| Reach {
+                    distance: balance::distance(hash, servers[index].name_hash),
+                    weight: servers[index].server.weight,
                 };
-                let fit = (0..servers.len()).filter(|&index| fit(index));
-                let placed = fit.map(|index| (index, place(index)));
-                placed
-                    .reduce(|best, next| {
-                        if balance::is_closer(next.1, best.1) {
-                            next
-                        } else {
-                            best
-                        }
-                    })
-                    .map(|best| best.0)
+                let closer = |best: usize, next: usize| {
+                    let wins = place(next).is_closer(place(best));
+                    if wins { next } else { best }
+                };
+                (0..servers.len())
+                    .filter(|&index| fit(index))
+                    .reduce(closer)
             }
         }
     }

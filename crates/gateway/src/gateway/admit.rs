@@ -7,43 +7,58 @@ use http::Request;
 use http_body::Body;
 
 use super::admitted::{Admitted, Next, balance_hash};
-use super::judge::wait_counted;
-use super::read_body::ReadAhead;
+use super::decide::wait_counted;
+use super::read_body::body_elsewhere;
 use super::request_context::RequestContext;
 use super::{Gateway, Snapshot, checks};
 use crate::framing::RequestTarget;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_admission::{Admission, Refusal, RequestView, Step};
-use tollgate_net::server::ConnInfo;
+use tollgate_net::server::{ConnInfo, Inbound};
 use tollgate_policy::{Asked, BodyFacts, Descriptor, FilledEdits, Identified, Match, Policy};
 
 impl Gateway {
     /// Admits a request, or returns the reason why it is refused. `edits` receives the route's
     /// changes of the response as far as they are known then, because a refusal carries them too.
-    pub(super) async fn admit<'s, B: ReadAhead>(
+    pub(super) async fn admit<'s>(
         &self,
         snapshot: &'s Snapshot,
         connection: &ConnInfo,
-        (head, body, headers): (&mut Request<()>, &mut B, &RequestHeaders),
+        arrived: Arrived<'_>,
         context: &mut RequestContext,
         edits: &mut FilledEdits<'s>,
     ) -> Result<(RequestTarget, Admitted<'s>), Rejection> {
+        let Arrived {
+            head,
+            body,
+            headers,
+        } = arrived;
         let target = checks::normalise(snapshot, head, headers, context)?;
         let facts = OnceCell::new();
-        let described = describe::<B>(&snapshot.policy, connection, &target, head)?;
-        context.set_client(described.client);
+        let mut described = describe(&snapshot.policy, connection, &target, head)?;
+        described.is_body_elsewhere = body.is_none();
+        context.client = described.client;
         let mut driver = Driver {
             gateway: self,
             snapshot,
             connection,
             target: &target,
             head,
+            body,
             context,
         };
-        let admitted = driver.run(&described, &facts, body, edits).await?;
+        let admitted = driver.run(&described, &facts, edits).await?;
         Ok((target, admitted))
     }
+}
+
+/// A request whose head has arrived.
+pub(super) struct Arrived<'a> {
+    pub(super) head: &'a mut Request<()>,
+    /// `None`: the program that asks about the request keeps its body.
+    pub(super) body: Option<&'a mut Inbound>,
+    pub(super) headers: &'a RequestHeaders,
 }
 
 /// Drives the admission of one request.
@@ -53,27 +68,27 @@ struct Driver<'a, 's> {
     connection: &'a ConnInfo,
     target: &'a RequestTarget,
     head: &'a Request<()>,
+    body: Option<&'a mut Inbound>,
     context: &'a mut RequestContext,
 }
 
 impl<'s> Driver<'_, 's> {
-    async fn run<'r, B: ReadAhead>(
+    async fn run<'r>(
         &mut self,
         described: &Descriptor<'r>,
         facts: &'r OnceCell<BodyFacts>,
-        body: &mut B,
         edits: &mut FilledEdits<'s>,
     ) -> Result<Admitted<'s>, Rejection> {
         let policy = &self.snapshot.policy;
-        let (length, seconds) = (body_length(body), self.context.seconds());
+        let (length, seconds) = (self.body_length(), self.context.seconds());
         let mut request = RequestView::new(policy, described, length, seconds);
         // A proxy that asks for a decision sends the request to its own upstream, whose budget must
         // hold.
-        request.passes_on = B::READABLE;
+        request.passes_on = self.body.is_some();
         let mut admission = Admission::default();
-        let outcome = self.drive(&mut admission, &mut request, facts, body).await;
+        let outcome = self.drive(&mut admission, &mut request, facts).await;
         self.context.count_near();
-        self.context.set_caller(&admission.who);
+        self.context.caller.clone_from(&admission.who.caller);
         let Some(matched) = request.matched.as_ref().filter(|_| !request.is_unread()) else {
             return Err(outcome.err().unwrap_or(Rejection::NoRoute));
         };
@@ -85,23 +100,22 @@ impl<'s> Driver<'_, 's> {
 
     /// Does what each step asks for. Work that few requests need is boxed, so that the future of the
     /// others is small.
-    async fn drive<'r, B: ReadAhead>(
+    async fn drive<'r>(
         &mut self,
         admission: &mut Admission,
         request: &mut RequestView<'_, 'r>,
         facts: &'r OnceCell<BodyFacts>,
-        body: &mut B,
     ) -> Result<(), Rejection> {
         let (policy, limiter) = (&self.snapshot.policy, &self.snapshot.limiter);
         let side = &self.gateway.side;
         let mut now = self.context.account.at;
-        let mut turned_away = self.check_route(request, body)?;
+        let mut turned_away = self.check_route(request)?;
         loop {
             match admission.step(&mut self.context.account, request, limiter, now) {
-                Step::Read(asked) => match Box::pin(self.read(asked, body)).await {
+                Step::Read(asked) => match Box::pin(self.read(asked)).await {
                     Ok(read) => {
                         request.read(Some(facts.get_or_init(|| read)));
-                        turned_away = self.check_route(request, body)?;
+                        turned_away = self.check_route(request)?;
                     }
                     Err(rejection) => turned_away = Some(turn_away(request, rejection)),
                 },
@@ -115,11 +129,13 @@ impl<'s> Driver<'_, 's> {
                         None => false,
                     };
                     if asked {
-                        now = side.clock.now();
+                        now = side.shared.clock.now();
                         self.context.store_took(now.since(self.context.account.at));
                     }
                 }
-                Step::Hold(due) => Box::pin(wait_counted(&side.clock, due, &side.held)).await,
+                Step::Hold(due) => {
+                    Box::pin(wait_counted(&side.shared.clock, due, &side.shared.held)).await
+                }
                 Step::Admit => return Ok(()),
                 Step::Refuse(refusal) => {
                     return Err(match (refusal, turned_away) {
@@ -138,10 +154,9 @@ impl<'s> Driver<'_, 's> {
 
     /// Refuses a request that the route does not accept from any caller. One that is refused for its
     /// body is charged first.
-    fn check_route<B: ReadAhead>(
+    fn check_route(
         &mut self,
         request: &mut RequestView<'_, '_>,
-        body: &B,
     ) -> Result<Option<Box<Rejection>>, Rejection> {
         let Some(matched) = &request.matched else {
             return Ok(None);
@@ -153,10 +168,11 @@ impl<'s> Driver<'_, 's> {
             // refused.
             let possible = request.asking.iter().chain([&matched.route]);
             let possible = possible.map(|route| &routes[*route]);
-            checks::check_length(self.snapshot, possible, body)
+            checks::check_length(self.snapshot, possible, self.body_length())
         } else {
-            let asked = (self.head.method(), body);
-            checks::check_route(self.snapshot, &routes[matched.route], self.target, asked)
+            let (method, length) = (self.head.method(), self.body_length());
+            let route = &routes[matched.route];
+            checks::check_route(self.snapshot, route, self.target, method, length)
         };
         match accepted {
             Ok(()) => Ok(None),
@@ -166,18 +182,28 @@ impl<'s> Driver<'_, 's> {
     }
 
     /// Reads what the body of the request says.
-    async fn read<B: ReadAhead>(
-        &mut self,
-        asked: Asked,
-        body: &mut B,
-    ) -> Result<BodyFacts, Rejection> {
-        let request = (self.head, body);
-        let read = self
-            .gateway
-            .read_body(self.snapshot, self.connection, asked, request);
-        let mut facts = read.await?;
-        self.context.set_calls(facts.take_calls());
+    async fn read(&mut self, asked: Asked) -> Result<BodyFacts, Rejection> {
+        let (snapshot, head) = (self.snapshot, self.head);
+        let mut facts = match &mut self.body {
+            Some(body) => {
+                let window = self.connection.window.clone();
+                let read = self.gateway.read_body(snapshot, window, asked, head, body);
+                read.await?
+            }
+            None => body_elsewhere(&snapshot.policy, asked, head.headers())?,
+        };
+        self.context.calls = facts.take_calls().map(Box::new);
         Ok(facts)
+    }
+
+    /// The length of the body, if it is known before the body is read.
+    fn body_length(&self) -> Option<u64> {
+        let body = self.body.as_ref()?;
+        if body.is_end_stream() {
+            Some(0)
+        } else {
+            body.size_hint().exact()
+        }
     }
 
     /// The next step of a request that its limits admit.
@@ -213,17 +239,8 @@ fn turn_away(request: &mut RequestView<'_, '_>, rejection: Rejection) -> Box<Rej
     Box::new(rejection)
 }
 
-/// The length of a body, if it is known before the body is read.
-fn body_length<B: Body>(body: &B) -> Option<u64> {
-    if body.is_end_stream() {
-        Some(0)
-    } else {
-        body.size_hint().exact()
-    }
-}
-
-/// The properties of a request, with a body of this type, by which routes and keys are found.
-pub(super) fn describe<'r, B: ReadAhead>(
+/// The properties of a request by which routes and keys are found.
+pub(super) fn describe<'r>(
     policy: &Policy,
     connection: &'r ConnInfo,
     target: &'r RequestTarget,
@@ -238,9 +255,7 @@ pub(super) fn describe<'r, B: ReadAhead>(
         .plain_host
         .and_then(|length| target.host.as_ref()?.to_str().ok()?.get(..length));
     let (method, uri, headers) = (head.method(), head.uri(), head.headers());
-    let mut described = policy
+    policy
         .describe(plain, method, uri, headers, connection.peer(), subject)
-        .map_err(Rejection::Unmatchable)?;
-    described.is_body_elsewhere = !B::READABLE;
-    Ok(described)
+        .map_err(Rejection::Unmatchable)
 }

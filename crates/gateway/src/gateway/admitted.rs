@@ -94,7 +94,7 @@ impl<'s> Admitted<'s> {
             request_edits: self.request_edits,
             caller: self.caller,
             body_max: snapshot.body_max(self.route),
-            conduct: &snapshot.conduct,
+            defaults: &snapshot.defaults,
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
             guarded: &snapshot.policy.guarded,
@@ -107,18 +107,13 @@ impl<'s> Admitted<'s> {
     pub(super) fn echo(
         self,
         snapshot: &Snapshot,
-        (mut head, body): (Request<()>, Inbound),
+        mut request: Request<Inbound>,
         context: &mut RequestContext,
     ) -> Forwarded {
-        let received = context.receiving(&body);
-        self.request_edits.apply(head.headers_mut());
+        let received = context.receiving(request.body());
+        self.request_edits.apply(request.headers_mut());
         let body_max = snapshot.body_max(self.route);
-        let response = echo::reflect(
-            head.map(|()| body),
-            body_max,
-            snapshot.conduct.body_idle,
-            received,
-        );
+        let response = echo::reflect(request, body_max, snapshot.defaults.body_idle, received);
         Forwarded::own(response, Cause::Upstream)
     }
 }
@@ -130,21 +125,19 @@ impl Gateway {
         snapshot: &Snapshot,
         upstream: usize,
         mut forwarding: ForwardContext<'f>,
-        (mut head, body): (Request<()>, Inbound),
+        mut request: Request<Inbound>,
         context: &'f mut RequestContext,
     ) -> impl Future<Output = Result<Forwarded, Rejection>> + use<'f> {
-        forwarding.received = context.receiving(&body);
-        context.pass_trace_on(head.headers_mut());
-        context.account.keep_readable(&mut head);
+        forwarding.received = context.receiving(request.body());
+        context.pass_trace_on(request.headers_mut());
+        context.account.keep_readable(&mut request);
         let permit = context
             .account
             .judged
             .permit()
             .expect("`admit` returns only what the limiter permitted");
-        let since = self.side.clock.now();
+        let since = self.side.shared.clock.now();
         let upstreams = &snapshot.policy.upstreams;
-        let request = head.map(|()| body);
-        // Boxed, so that a refused request does not pay for the space of this future.
         let sent = self
             .forwarder
             .forward(permit, forwarding, &upstreams[upstream], request)

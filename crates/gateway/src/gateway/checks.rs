@@ -2,7 +2,6 @@
 //! form the route allows.
 
 use http::{HeaderName, HeaderValue, Method, Request};
-use http_body::Body;
 
 use super::own::allow;
 use super::request_context::RequestContext;
@@ -22,8 +21,8 @@ pub(super) fn normalise<B>(
     headers: &RequestHeaders,
     context: &mut RequestContext,
 ) -> Result<RequestTarget, Rejection> {
-    let conduct = &snapshot.conduct;
-    if conduct
+    let defaults = &snapshot.defaults;
+    if defaults
         .requests
         .is_some_and(|most| !context.takes_place(most))
     {
@@ -31,7 +30,7 @@ pub(super) fn normalise<B>(
     }
     let target = normalise_target(&snapshot.policy, request, headers)?;
     let passed = |via: &crate::proxy_defaults::Via| via.has_passed(request.headers());
-    if target.via && conduct.via.as_ref().is_some_and(passed) {
+    if target.via && defaults.via.as_ref().is_some_and(passed) {
         return Err(Rejection::Loop);
     }
     Ok(target)
@@ -61,11 +60,12 @@ pub(super) fn normalise_target<B>(
 }
 
 /// Refuses a request that the route does not accept from any caller.
-pub(super) fn check_route<B: Body>(
+pub(super) fn check_route(
     snapshot: &Snapshot,
     route: &Route,
     target: &RequestTarget,
-    (method, body): (&Method, &B),
+    method: &Method,
+    length: Option<u64>,
 ) -> Result<(), Rejection> {
     let policy = &snapshot.policy;
     if policy.egress && !is_listed(policy, route, target) {
@@ -75,18 +75,18 @@ pub(super) fn check_route<B: Body>(
         return Err(Malformed::Connect.into());
     }
     if *method == Method::TRACE {
-        check_trace(route, body.is_end_stream())?;
+        check_trace(route, length == Some(0))?;
     }
-    check_length(snapshot, [route], body)
+    check_length(snapshot, [route], length)
 }
 
 /// Refuses a body that is known to be longer than each of the `routes` accepts.
-pub(super) fn check_length<'r, B: Body>(
+pub(super) fn check_length<'r>(
     snapshot: &Snapshot,
     routes: impl IntoIterator<Item = &'r Route>,
-    body: &B,
+    length: Option<u64>,
 ) -> Result<(), Rejection> {
-    let Some(length) = body.size_hint().exact() else {
+    let Some(length) = length else {
         return Ok(());
     };
     let takes = |route| snapshot.body_max(route).is_none_or(|most| length <= most);

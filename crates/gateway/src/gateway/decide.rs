@@ -2,25 +2,27 @@
 //! is not forwarded.
 
 use std::cell::OnceCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::header::ORIGIN;
 use http::{HeaderMap, HeaderValue, Request, Response};
 
-use super::admit::describe;
+use super::admit::{Arrived, describe};
 use super::admitted::Next;
-use super::judge::wait_counted;
+use super::read_body::body_elsewhere;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
-use crate::decide::{DECISION, NearCounter, Original, PERMIT, PermitId, Permits, Slot, Unread};
+use crate::decide::{DECISION, NearCounter, Open, Original, PERMIT, PermitId, Permits, Slot};
 use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_admission::{Account, Admission, Judged, Refusal, RequestView, Step};
-use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::{Cause, Decision};
-use tollgate_policy::{BodyAdmission, Claims, FilledEdits, UnreadBody};
+use tollgate_limit::{Micros, Placement, Timestamp};
+use tollgate_limiter::{Cause, Deciding, Decision, wait_until};
+use tollgate_policy::{Claims, FilledEdits};
 use tollgate_response::{Asked, DecisionId};
+use tollgate_store::clock::Clock;
 
 impl Gateway {
     /// Decides about `original`: 200 with quota headers, or the refusal that its client would get.
@@ -46,7 +48,11 @@ impl Gateway {
         let mut context =
             RequestContext::open(&self.side, &snapshot, &request, &mut headers, client);
         let mut edits = FilledEdits::default();
-        let arrived = (&mut request, &mut Unread, &headers);
+        let arrived = Arrived {
+            head: &mut request,
+            body: None,
+            headers: &headers,
+        };
         let admitted = self
             .admit(&snapshot, &connection, arrived, &mut context, &mut edits)
             .await
@@ -92,15 +98,19 @@ impl Gateway {
     ) -> Result<Option<PermitId>, Rejection> {
         match (context.account.take_open(), slot) {
             (None, _) => Ok(None),
-            (Some(open), Some(slot)) => {
-                let expires = self.side.clock.now().after(expiry);
+            (Some((permit, owed)), Some(slot)) => {
+                let expires = self.side.shared.clock.now().after(expiry);
                 let near = self.side.refusals.as_ref().map(|writer| NearCounter {
                     writer: writer.clone(),
-                    clock: self.side.clock.clone(),
+                    clock: self.side.shared.clock.clone(),
                 });
-                slot.open(open, near, expires)
-                    .map(Some)
-                    .ok_or(Rejection::Internal)
+                let open = Open {
+                    permit,
+                    owed,
+                    near,
+                    expires,
+                };
+                slot.open(open).map(Some).ok_or(Rejection::Internal)
             }
             (Some((permit, _)), None) => {
                 permit.revoke();
@@ -136,7 +146,8 @@ impl Gateway {
         let headers = RequestHeaders::of(request.headers());
         let target = checks::normalise_target(policy, &mut request, &headers)?;
         let facts = OnceCell::new();
-        let described = describe::<Unread>(policy, &connection, &target, &request)?;
+        let mut described = describe(policy, &connection, &target, &request)?;
+        described.is_body_elsewhere = true;
         let now = self.now();
         // The body is with the program that asks: its length is not known here.
         let mut view = RequestView::new(policy, &described, None, self.side.seconds(now));
@@ -144,18 +155,8 @@ impl Gateway {
         loop {
             match admission.step(&mut account, &view, &snapshot.limiter, now) {
                 Step::Read(asked) => {
-                    let body = UnreadBody {
-                        query: described.query,
-                        headers: described.headers,
-                        is_empty: false,
-                        announced: None,
-                        is_elsewhere: true,
-                    };
-                    let known = match policy.admit_body(asked, body)? {
-                        BodyAdmission::Known(known) => Some(facts.get_or_init(|| known)),
-                        BodyAdmission::Reading(_) => None,
-                    };
-                    view.read(known);
+                    let known = body_elsewhere(policy, asked, described.headers)?;
+                    view.read(Some(facts.get_or_init(|| known)));
                 }
                 // The draw of all follows at once.
                 Step::Look => {}
@@ -167,7 +168,7 @@ impl Gateway {
         }
         if let Some(matched) = &view.matched {
             let route = &policy.routes[matched.route];
-            checks::check_route(snapshot, route, &target, (request.method(), &Unread))?;
+            checks::check_route(snapshot, route, &target, request.method(), None)?;
             if route.target.turns_away() {
                 return Err(Rejection::NoRoute);
             }
@@ -178,9 +179,8 @@ impl Gateway {
         }
     }
 
-    /// The present moment.
     pub(crate) fn now(&self) -> Timestamp {
-        self.side.clock.now()
+        self.side.shared.clock.now()
     }
 }
 
@@ -207,7 +207,7 @@ impl RecordedDraw {
                 context.account.judged = Judged::Permitted(permit);
                 context.count_near();
                 if hold.0 > 0 {
-                    let (clock, held) = (&gateway.side.clock, &gateway.side.held);
+                    let (clock, held) = (&gateway.side.shared.clock, &gateway.side.shared.held);
                     wait_counted(clock, clock.now().after(hold), held).await;
                 }
                 context.account.keep_charges();
@@ -253,4 +253,42 @@ impl RecordedDraw {
         context.answered(&response, None, Cause::Gateway, false);
         self.0.close(0, None);
     }
+}
+
+impl Gateway {
+    /// Draws the claims of the context, all of them or none.
+    pub(super) async fn draw_claims(
+        &self,
+        snapshot: &Snapshot,
+        context: &mut RequestContext,
+    ) -> Decision {
+        let account = &context.account;
+        let (limiter, now) = (&snapshot.limiter, account.at);
+        let claims = account.claims.list(limiter.limits());
+        let draw = match limiter.decide(&claims, now) {
+            Deciding::Decided(decision) => return decision,
+            Deciding::Asking(draw) => draw,
+        };
+        let decision = draw.ask(&account.deadline).await;
+        drop(claims);
+        context.store_took(self.side.shared.clock.now().since(now));
+        decision
+    }
+}
+
+/// Counts a request among the waiting ones until dropped, so that every way the wait can end is
+/// counted.
+struct Waiting<'c>(&'c AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `clock` has reached `due`. `held` counts the waiting requests.
+pub(super) async fn wait_counted(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
+    held.fetch_add(1, Ordering::Relaxed);
+    let _waiting = Waiting(held);
+    wait_until(clock, due).await;
 }

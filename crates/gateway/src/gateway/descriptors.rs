@@ -26,7 +26,6 @@ use tollgate_response::{Asked, Refused};
 /// One descriptor of a request.
 #[derive(Clone, Debug)]
 pub struct DescriptorAsked<'a> {
-    /// Its entries.
     pub entries: SmallVec<[Entry<'a>; 4]>,
     /// How many hits the request adds. 0 looks whether one would be admitted; more than one are charged
     /// even if they do not fit, because they may report what a response has cost.
@@ -50,7 +49,6 @@ pub struct DescriptorsDecided {
     pub body: Bytes,
 }
 
-/// How one descriptor stands.
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorStatus {
     /// Whether a limit of it refuses.
@@ -70,7 +68,6 @@ pub struct StatusOfLimit {
     pub amount: u64,
     /// The period of its rate.
     pub period: Micros,
-    /// Whole units left.
     pub remaining: u64,
     /// After a refusal the wait after which the same request is admitted, if there is one;
     /// otherwise the time until the bucket is full, or its window ends.
@@ -164,7 +161,7 @@ impl Gateway {
             // The wait is that after the charge.
             let (limiter, account) = (&snapshot.limiter, &context.account);
             let claims = account.claims.list(limiter.limits());
-            let now = self.side.clock.now();
+            let now = self.side.shared.clock.now();
             if let Err(after) = limiter.look(&claims, now, &account.deadline).await {
                 *denied = after;
             }
@@ -204,7 +201,6 @@ impl Gateway {
 }
 
 impl DescriptorAsked<'_> {
-    /// The same, where a look asks for one hit.
     fn looked(&self) -> Self {
         Self {
             hits: self.hits.max(1),

@@ -5,70 +5,30 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 
-use bytes::Bytes;
-use http::Request;
-use http_body::{Body, Frame};
+use http::{HeaderMap, Request};
+use http_body::Body;
 
 use super::Gateway;
 use super::snapshot::Snapshot;
 use crate::body::BodyError;
-use crate::decide::Unread;
 use crate::forward::{ForwardError, MinimumRate};
 use crate::framing::Bridged;
 use crate::rejection::Rejection;
-use tollgate_net::server::{ConnInfo, Inbound, Replay};
-use tollgate_policy::{Asked, BodyAdmission, BodyFacts, UnreadBody};
-
-/// The body of a request that is decided about.
-pub(super) trait ReadAhead: Body + Unpin {
-    /// Whether it can be read: another program keeps the body of a request that it asks about.
-    const READABLE: bool;
-
-    /// Polls its next frame.
-    fn poll_ahead(&mut self, cx: &mut Context<'_>)
-    -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
-
-    /// Makes what was read the beginning of what is read next.
-    fn replay(&mut self, replay: Replay);
-}
-
-impl ReadAhead for Inbound {
-    const READABLE: bool = true;
-
-    fn poll_ahead(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(self).poll_frame(cx);
-        frame.map(|frame| frame.map(|frame| frame.map_err(BodyError::Client)))
-    }
-
-    fn replay(&mut self, replay: Replay) {
-        Self::replay(self, replay);
-    }
-}
-
-impl ReadAhead for Unread {
-    const READABLE: bool = false;
-
-    fn poll_ahead(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Poll::Ready(None)
-    }
-
-    fn replay(&mut self, _: Replay) {}
-}
+use tollgate_net::server::{Inbound, Replay, Window};
+use tollgate_policy::{Asked, BodyAdmission, BodyFacts, Policy, UnreadBody};
 
 impl Gateway {
     /// What the `body` of a request says, as far as it is `asked`. The body is read to its end, or up
     /// to the bound of the file; then it is read from its beginning again.
-    pub(super) async fn read_body<B: ReadAhead>(
+    pub(super) async fn read_body(
         &self,
         snapshot: &Snapshot,
-        connection: &ConnInfo,
+        window: Option<Window>,
         asked: Asked,
-        (head, body): (&Request<()>, &mut B),
+        head: &Request<()>,
+        body: &mut Inbound,
     ) -> Result<BodyFacts, Rejection> {
         let policy = &snapshot.policy;
         // What follows an extended CONNECT is a tunnel, which begins after the response.
@@ -78,32 +38,32 @@ impl Gateway {
             headers: head.headers(),
             is_empty: body.is_end_stream() || tunnel,
             announced: body.size_hint().exact(),
-            is_elsewhere: !B::READABLE,
+            is_elsewhere: false,
         };
         let mut reading = match policy.admit_body(asked, unread)? {
             BodyAdmission::Known(facts) => return Ok(facts),
             BodyAdmission::Reading(reading) => reading,
         };
-        let conduct = &snapshot.conduct;
-        let mut pace = MinimumRate::new(
-            conduct.body_idle,
-            conduct.body_rate,
-            conduct.body_grace,
-            connection.window.clone(),
+        let defaults = &snapshot.defaults;
+        let mut min_rate = MinimumRate::new(
+            defaults.body_idle,
+            defaults.body_rate,
+            defaults.body_grace,
+            window,
         );
         let mut replay = Replay::default();
-        let mut held = Held::new(&self.side.held_bodies);
+        let mut held = Held::new(&self.side.shared.held_bodies);
         while !reading.is_over() {
-            let frame = poll_fn(|cx| match body.poll_ahead(cx) {
-                Poll::Ready(frame) => Poll::Ready(frame.transpose()),
-                Poll::Pending => pace.poll(cx, false).map(Err),
+            let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(frame) => Poll::Ready(frame.transpose().map_err(BodyError::Client)),
+                Poll::Pending => min_rate.poll(cx, false).map(Err),
             });
             let Some(frame) = frame.await.map_err(of_client)? else {
                 break;
             };
             if let Some(piece) = frame.data_ref() {
-                pace.came(piece.len());
-                if held.add(piece.len()) > conduct.held_bodies {
+                min_rate.came(piece.len());
+                if held.add(piece.len()) > defaults.held_bodies {
                     return Err(Rejection::HeldBodies);
                 }
                 reading.feed(piece)?;
@@ -113,6 +73,25 @@ impl Gateway {
         replay.hold(held);
         body.replay(replay);
         Ok(reading.finish()?)
+    }
+}
+
+/// What is known of a body that another program keeps.
+pub(super) fn body_elsewhere(
+    policy: &Policy,
+    asked: Asked,
+    headers: &HeaderMap,
+) -> Result<BodyFacts, Rejection> {
+    let unread = UnreadBody {
+        query: None,
+        headers,
+        is_empty: false,
+        announced: None,
+        is_elsewhere: true,
+    };
+    match policy.admit_body(asked, unread)? {
+        BodyAdmission::Known(facts) => Ok(facts),
+        BodyAdmission::Reading(reading) => Ok(reading.finish()?),
     }
 }
 

@@ -16,7 +16,7 @@ use http::{HeaderValue, Request};
 use http_body::Body;
 
 use self::access_log::Head;
-use self::end::STATUS_CLIENT_LEFT;
+pub(super) use self::end::STATUS_CLIENT_LEFT;
 use self::fields::Lines;
 use super::{HeldSnapshot, Side};
 use crate::body::Received;
@@ -28,7 +28,6 @@ pub use end::Closing;
 pub(crate) use end::{CLIENT_LEFT, PANIC};
 use tollgate_admission::Account;
 use tollgate_limit::Micros;
-use tollgate_policy::Identified;
 use tollgate_policy::identity::Caller;
 use tollgate_policy::json::Calls;
 use tollgate_response::DecisionId;
@@ -48,18 +47,18 @@ pub(super) struct RequestContext {
     #[cfg(feature = "otlp")]
     span: Option<Box<span::Own>>,
     head: Option<Head>,
-    client: Option<IpAddr>,
-    caller: Option<Arc<Caller>>,
+    pub(super) client: Option<IpAddr>,
+    pub(super) caller: Option<Arc<Caller>>,
     /// The JSON-RPC calls that a refusal must answer one by one.
-    calls: Option<Box<Calls>>,
+    pub(super) calls: Option<Box<Calls>>,
     store_micros: Option<u64>,
     upstream: Option<u32>,
     upstream_micros: Option<u64>,
     reason: &'static str,
     turned_away: bool,
-    status: u16,
+    pub(super) status: u16,
     /// The number of body bytes received.
-    received: Received,
+    pub(super) received: Received,
     /// The deadline of the caller that may end the response, where a charge depends on its end.
     callers_deadline: Option<CallersDeadline>,
     /// Which lines are appended when the response's head is written.
@@ -93,7 +92,7 @@ impl RequestContext {
             Self {
                 side: Rc::clone(side),
                 snapshot: Rc::clone(snapshot),
-                account: Account::new(side.clock.now()),
+                account: Account::new(side.shared.clock.now()),
                 id: side.next_id(),
                 trace: headers.trace,
                 #[cfg(feature = "otlp")]
@@ -141,25 +140,12 @@ impl RequestContext {
     /// `most`.
     pub(super) fn takes_place(&mut self, most: usize) -> bool {
         self.placed = true;
-        self.side.requests.fetch_add(1, Ordering::Relaxed) < most
+        self.side.shared.requests.fetch_add(1, Ordering::Relaxed) < most
     }
 
     /// The decision's id, as it appears in refusals and in the log.
     pub(super) fn id(&self) -> DecisionId {
         DecisionId::of(self.id)
-    }
-
-    pub(super) fn set_client(&mut self, client: Option<IpAddr>) {
-        self.client = client;
-    }
-
-    pub(super) fn set_caller(&mut self, who: &Identified) {
-        self.caller.clone_from(&who.caller);
-    }
-
-    /// Keeps the JSON-RPC calls of the request, where its route refuses them one by one.
-    pub(super) fn set_calls(&mut self, calls: Option<Calls>) {
-        self.calls = calls.map(Box::new);
     }
 
     /// Returns the counter to which the reader of the request's body adds.
@@ -168,11 +154,6 @@ impl RequestContext {
             self.received = Received::from(0);
         }
         self.received.clone()
-    }
-
-    /// Records that a tunnel carried `up` bytes from the client.
-    pub(super) fn tunnelled(&mut self, up: u64) {
-        self.received = Received::from(up);
     }
 
     /// Counts that another target of the route takes the request.

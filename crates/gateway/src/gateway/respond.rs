@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, Response};
 
-use super::request_context::{Closing, RequestContext};
-use crate::body::{Guarded, ResponseBody};
+use super::request_context::{Closing, RequestContext, STATUS_CLIENT_LEFT};
+use crate::body::{Guarded, Received, ResponseBody};
 use crate::forward::{Blame, Forwarded, ServerSign};
 use crate::rejection::Rejection;
 use tollgate_limit::Micros;
@@ -42,7 +42,7 @@ pub(super) fn pass_on(
     let task = Worker::current().map(|worker| worker.task());
     tokio::task::spawn_local(async move {
         let carried = tunnel.run(task.as_ref()).await;
-        context.tunnelled(carried.up);
+        context.received = Received::from(carried.up);
         context.close(carried.down, None);
     });
     response.map(Guarded::bare)
@@ -69,7 +69,7 @@ pub(super) fn refuse(
     context.annotate(response.headers_mut(), asked.takes_lines());
     context.answered(&response, Some(status), rejection.cause(), asked.is_head());
     if rejection.is_unreceived() {
-        context.response_unreceived();
+        context.status = STATUS_CLIENT_LEFT;
     }
     response.map(|body| Guarded::new(body, Closing(context)))
 }

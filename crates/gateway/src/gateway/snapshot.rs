@@ -18,14 +18,13 @@ use tollgate_telemetry::metrics::{Labels, Metrics};
 /// A compiled policy with the buckets made for it. A reload replaces the whole snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Routes, identities, limits.
     pub policy: Arc<Policy>,
     /// The buckets, for this policy.
     pub limiter: Limiter,
     /// The indices of this policy's routes, limits and upstreams in the metrics.
     pub labels: Labels,
     /// Settings that apply to requests of every route.
-    pub conduct: ProxyDefaults,
+    pub defaults: ProxyDefaults,
     /// Whether any limit follows its upstream's health. If none does, no response is examined for
     /// it.
     pub follows: bool,
@@ -68,14 +67,11 @@ impl Snapshot {
         policy: Arc<Policy>,
         limiter: Limiter,
         metrics: &Metrics,
-        conduct: ProxyDefaults,
+        defaults: ProxyDefaults,
     ) -> Self {
-        let routes: Vec<&str> = policy.routes.iter().map(|route| &*route.name).collect();
-        let upstreams: Vec<&str> = policy
-            .upstreams
-            .iter()
-            .map(|upstream| &*upstream.name)
-            .collect();
+        let names = |names: Vec<&str>| names.into_iter().map(Escaped::from).collect();
+        let routes: Vec<&str> = policy.routes.iter().map(|one| &*one.name).collect();
+        let upstreams: Vec<&str> = policy.upstreams.iter().map(|one| &*one.name).collect();
         let labels = metrics.resolve(&routes, &upstreams);
         let quota = QuotaFields::new(&policy.responses, &policy.limits);
         let follows = policy
@@ -83,21 +79,9 @@ impl Snapshot {
             .iter()
             .any(|limit| limit.algorithm.follows().is_some());
         let names = Names {
-            routes: policy
-                .routes
-                .iter()
-                .map(|route| Escaped::from(&*route.name))
-                .collect(),
-            limits: policy
-                .limits
-                .iter()
-                .map(|limit| Escaped::from(&*limit.name))
-                .collect(),
-            upstreams: policy
-                .upstreams
-                .iter()
-                .map(|upstream| Escaped::from(&*upstream.name))
-                .collect(),
+            limits: names(policy.limits.iter().map(|one| &*one.name).collect()),
+            routes: names(routes),
+            upstreams: names(upstreams),
         };
         // The limits are numbered rule by rule (`Policy::build`).
         let denials = policy
@@ -111,7 +95,7 @@ impl Snapshot {
             policy,
             limiter,
             labels,
-            conduct,
+            defaults,
             follows,
             quota,
             names,
@@ -121,14 +105,13 @@ impl Snapshot {
         }
     }
 
-    /// The same snapshot with settings of the listeners for decisions.
     pub fn deciding(self, deciding: decide::Settings) -> Self {
         Self { deciding, ..self }
     }
 
     /// The largest request body that `route` accepts, in bytes.
     pub(super) fn body_max(&self, route: &Route) -> Option<u64> {
-        route.body_max.or(self.conduct.body_max)
+        route.body_max.or(self.defaults.body_max)
     }
 
     /// The refusal body of the route, or else of the file.

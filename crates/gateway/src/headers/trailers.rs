@@ -15,44 +15,25 @@ use super::{
 use tollgate_policy::method::is_override;
 use tollgate_policy::{Guarded, looks_like};
 
-/// The error for trailers with a pseudo-header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("trailers hold a pseudo-field")]
-pub struct PseudoTrailer;
-
 /// Drops fields that are not allowed in trailers (RFC 9110 6.5.1): framing, routing,
 /// authentication, request modifiers, and fields that report the origin of a message. Both
 /// spellings that servers read are dropped, because some servers merge trailers into the headers.
-///
-/// # Errors
-/// If they contain a pseudo-header: the message is malformed (RFC 9113 8.1).
-pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
-    if trailers.keys().any(|name| name.as_str().starts_with(':')) {
-        return Err(PseudoTrailer);
-    }
+pub fn clean_trailers(trailers: &mut HeaderMap) {
     drop_all(trailers, |name| {
         FORBIDDEN
             .iter()
             .any(|known| looks_like(known.as_str(), name.as_str()))
     });
-    Ok(())
 }
 
 /// [`clean_trailers`] for a request: also drops the fields that decided about the request as
 /// headers, and deadlines, which count as headers only.
-///
-/// # Errors
-/// As [`clean_trailers`].
-pub fn clean_request_trailers(
-    trailers: &mut HeaderMap,
-    guarded: &Guarded,
-) -> Result<(), PseudoTrailer> {
-    clean_trailers(trailers)?;
+pub fn clean_request_trailers(trailers: &mut HeaderMap, guarded: &Guarded) {
+    clean_trailers(trailers);
     let is_deadline = |name: &HeaderName| reads_deadline(name.as_str()).is_some();
     drop_all(trailers, |name| {
         guarded.covers(name) || is_override(name) || is_deadline(name)
     });
-    Ok(())
 }
 
 fn drop_all(trailers: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {

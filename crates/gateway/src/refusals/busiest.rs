@@ -25,7 +25,6 @@ pub struct Busy {
     pub error: u64,
     /// The first event since there was none for ten seconds.
     pub since: Timestamp,
-    /// The last event.
     pub last: Timestamp,
     /// The moment from which the key is admitted again, as of the last event; `None`: it is not
     /// known.
@@ -34,7 +33,6 @@ pub struct Busy {
     pub cost: u64,
 }
 
-/// One event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event<'e> {
     pub(super) limit: &'e Arc<Limit>,
@@ -58,7 +56,6 @@ pub(super) struct Busiest {
     previous: Arc<Sketch>,
 }
 
-/// One period.
 #[derive(Clone, Debug, Default)]
 struct Sketch {
     begun: Timestamp,

@@ -37,9 +37,7 @@ pub(super) struct Record {
     route: Option<u32>,
     /// The target of the route that refused it.
     target: u32,
-    /// Where its texts begin.
     text: u32,
-    /// Where its limits begin.
     limits: u32,
     /// The lengths of its method, host, path, caller's name, and tier.
     lengths: [Option<u16>; 5],
@@ -47,7 +45,6 @@ pub(super) struct Record {
     client: Option<IpAddr>,
 }
 
-/// What one limit decided.
 #[derive(Clone, Debug)]
 struct KeptLimit {
     cost: u64,

@@ -14,7 +14,6 @@ pub struct Latest {
     reasons: Vec<(&'static str, Example)>,
 }
 
-/// One refusal.
 #[derive(Clone, Copy, Debug)]
 pub struct Example {
     pub(super) id: u64,
@@ -23,7 +22,6 @@ pub struct Example {
 }
 
 impl Example {
-    /// The same for the exposition.
     fn exemplar(&self) -> Exemplar {
         let text = |digits: &[u8]| String::from_utf8_lossy(digits).into_owned();
         let mut labels = vec![("decision_id", DecisionId::of(self.id).as_str().to_owned())];

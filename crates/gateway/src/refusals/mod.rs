@@ -42,18 +42,15 @@ pub struct Refusals {
     room: usize,
 }
 
-/// One worker's end.
 #[derive(Clone, Debug)]
 pub struct RefusalWriter {
     kept: Arc<Mutex<Kept>>,
     room: usize,
 }
 
-/// What one worker keeps.
 #[derive(Debug)]
 struct Kept {
     ring: Ring,
-    /// Keys by their refusals.
     refused: Busiest,
     /// Keys by the requests that left them at most a fifth of their units.
     near: Busiest,
@@ -64,7 +61,6 @@ struct Kept {
 /// What is counted by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Refusals.
     Refused,
     /// Admitted requests that left at most a fifth of the units.
     Near,
@@ -117,19 +113,15 @@ pub struct Refusal {
     pub status: StatusCode,
     /// The word for the refusal in logs and metrics.
     pub reason: &'static str,
-    /// The request's method.
     pub method: String,
     /// The requested host as sent; empty: none, or not readable.
     pub host: String,
     /// The requested path without its query, up to [`PATH_MAX`] bytes.
     pub path: String,
-    /// The client's address.
     pub client: Option<IpAddr>,
-    /// The route, by index.
     pub route: Option<usize>,
     /// The name of the known caller.
     pub caller: Option<String>,
-    /// The caller's tier.
     pub tier: Option<String>,
     /// The target of its route whose limits refused it: 0 is its own, the others those of
     /// `over_limit`.
@@ -322,7 +314,6 @@ impl Busy {
 }
 
 impl RefusalWriter {
-    /// Keeps a refusal.
     pub(crate) fn keep(&self, policy: &Arc<Policy>, asked: &Asked<'_>, decided: &Decided<'_>) {
         let mut kept = self.kept.lock();
         kept.ring.push(policy, asked, decided);

@@ -1,4 +1,4 @@
-//! The ring keeps what fits, and finds it by the id that a client was told.
+//! The ring keeps what fits, and finds it by the id that a client was received.
 
 use tollgate_policy::address::AddressPolicy;
 use tollgate_policy::{PolicyParts, Reset, Responses};
@@ -177,11 +177,11 @@ fn refusals_name_the_caller_and_the_tier_of_the_request() {
         };
         writer.keep(&policy, &asked, &decided(id, None));
     }
-    let told = [1, 2, 3].map(|id| {
+    let received = [1, 2, 3].map(|id| {
         let kept = found(&refusals, id).expect("it is kept");
         (kept.caller, kept.tier)
     });
     let acme = || Some("acme".to_owned());
     let gold = Some("gold".to_owned());
-    assert_eq!(told, [(None, None), (acme(), None), (acme(), gold)]);
+    assert_eq!(received, [(None, None), (acme(), None), (acme(), gold)]);
 }

@@ -13,9 +13,9 @@ const LIMITS: Limits = Limits {
 };
 
 /// What a head came to, in a form that can be compared.
-type Told = Result<Option<String>, BadHead>;
+type Summary = Result<Option<String>, BadHead>;
 
-fn told(outcome: Result<Option<Head>, BadHead>) -> Told {
+fn summary(outcome: Result<Option<Head>, BadHead>) -> Summary {
     outcome.map(|head| {
         head.map(
             |Head {
@@ -38,19 +38,19 @@ fn told(outcome: Result<Option<Head>, BadHead>) -> Told {
 }
 
 /// Feeds `pieces` one after the other; what came of them, and what is left.
-fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> (Told, Vec<u8>) {
+fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> (Summary, Vec<u8>) {
     let (mut reader, mut input) = (Reader::new(), BytesMut::new());
     let mut outcome = Ok(None);
     for piece in pieces {
         input.extend_from_slice(piece);
         if matches!(outcome, Ok(None)) {
-            outcome = told(reader.read(&mut input, LIMITS));
+            outcome = summary(reader.read(&mut input, LIMITS));
         }
     }
     (outcome, input.to_vec())
 }
 
-fn whole(text: &str) -> Told {
+fn whole(text: &str) -> Summary {
     read([text.as_bytes()]).0
 }
 

@@ -24,10 +24,10 @@ fn http1_requests_accepted_are_those_that_hyper_and_httparse_accept() {
         let bytes = streams::requests(&mut dice);
         let ours = ours::requests(&bytes);
         accepted += ours.len();
-        let told = || format!("round {round}: {}", bytes.escape_ascii());
+        let summary = || format!("round {round}: {}", bytes.escape_ascii());
         for message in &ours {
             let end = hyper_peer::httparse_request(&bytes[message.from..]);
-            assert_eq!(end, Some(message.to - message.from), "{}", told());
+            assert_eq!(end, Some(message.to - message.from), "{}", summary());
         }
         let theirs = hyper_peer::requests(&bytes);
         // hyper refuses a target with a character that no URI has.
@@ -36,7 +36,7 @@ fn http1_requests_accepted_are_those_that_hyper_and_httparse_accept() {
             message.what.contains('%') && raw.any(|byte| b"\"<>`".contains(byte))
         };
         let encoded = ours.iter().position(is_encoded).unwrap_or(ours.len());
-        assert_prefix(&ours[..encoded], &theirs, told);
+        assert_prefix(&ours[..encoded], &theirs, summary);
     }
     assert!(accepted > ROUNDS / 2, "{accepted} were accepted");
 }
@@ -113,12 +113,12 @@ fn http1_responses_written_are_read_alike_by_nginx() {
     nginx::compare_responses(&written);
 }
 
-fn told(message: &Message) -> (&str, &[u8]) {
+fn summary(message: &Message) -> (&str, &[u8]) {
     (&message.what, &message.body)
 }
 
 fn assert_same(expected: &[Message], read: &[Message], bytes: &[u8]) {
-    let both = [expected, read].map(|list| list.iter().map(told).collect::<Vec<_>>());
+    let both = [expected, read].map(|list| list.iter().map(summary).collect::<Vec<_>>());
     assert_eq!(both[0], both[1], "{}", bytes.escape_ascii());
 }
 
@@ -129,6 +129,6 @@ fn assert_prefix(ours: &[Message], theirs: &[Message], say: impl Fn() -> String)
         say()
     );
     for (mine, other) in ours.iter().zip(theirs) {
-        assert_eq!(told(mine), told(other), "{}", say());
+        assert_eq!(summary(mine), summary(other), "{}", say());
     }
 }

@@ -37,10 +37,10 @@ pub fn compare(role: &str, written: &[Written]) {
     let said = String::from_utf8(output.stdout).expect("JSON");
     assert_eq!(said.lines().count(), written.len());
     for (line, stream) in said.lines().zip(written) {
-        let told: Value = serde_json::from_str(line).expect("JSON");
+        let summary: Value = serde_json::from_str(line).expect("JSON");
         let bytes = stream.bytes.escape_ascii();
-        assert_eq!(told["error"], Value::Null, "{bytes}");
-        let read: Vec<(String, String)> = told["messages"]
+        assert_eq!(summary["error"], Value::Null, "{bytes}");
+        let read: Vec<(String, String)> = summary["messages"]
             .as_array()
             .expect("a list")
             .iter()

@@ -13,14 +13,11 @@ pub(crate) enum Target {
     Upstream(String),
     /// The file does not say where requests go.
     Unknown,
-    /// A fixed response.
     Respond(u64, String),
-    /// A redirect.
     Redirect(u64, String),
 }
 
 impl Target {
-    /// A service of Kubernetes.
     pub(crate) fn service(name: &str, namespace: &str, port: &str) -> Self {
         Self::Upstream(format!("http://{name}.{namespace}.svc:{port}"))
     }

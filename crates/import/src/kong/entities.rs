@@ -21,9 +21,7 @@ pub(super) enum Scope {
     Service(String),
     Route(String),
     Consumer(String),
-    /// A combination of them.
     Several,
-    /// A group of consumers.
     Group,
 }
 

@@ -51,7 +51,6 @@ pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
 pub(crate) enum Path {
     /// The path, with `**` where what is below it belongs to it, and how NGINX has it.
     Of(String, Takes, Turn),
-    /// Why it is none.
     Not(&'static str),
 }
 

@@ -11,10 +11,8 @@ pub(super) struct Pattern {
     pub(super) takes: Takes,
 }
 
-/// The most alternatives.
 const MOST: usize = 200;
 
-/// What one matcher says.
 #[derive(Clone, Debug, Default)]
 struct Parts {
     hosts: Vec<String>,

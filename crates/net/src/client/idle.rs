@@ -1,4 +1,5 @@
-//! A connection between two exchanges: whether it may serve another one, and what it keeps until then.
+//! A connection between two exchanges: whether it may serve another one, what it keeps until then, and
+//! how a request without a response moves to another connection.
 
 use std::task::{Context, Poll, Waker, ready};
 
@@ -8,6 +9,23 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Client;
 use crate::buffer::ReadBuffer;
+use tollgate_http1::Output;
+
+/// A request that was sent completely and may be sent again.
+#[derive(Debug)]
+pub struct Unanswered {
+    write: Output,
+    asks_head: bool,
+    untouched: bool,
+}
+
+impl Unanswered {
+    /// Whether the socket accepted no byte of it, so that the server cannot have read any. A byte
+    /// that went into a TLS session counts as accepted.
+    pub const fn is_untouched(&self) -> bool {
+        self.untouched
+    }
+}
 
 impl<S, B> Client<S, B>
 where
@@ -69,5 +87,23 @@ where
     /// The socket, and the bytes that were read from it and not taken.
     pub fn into_parts(mut self) -> (S, Bytes) {
         (self.socket, self.read.bytes().split().freeze())
+    }
+
+    /// Begins an exchange with a request that an earlier connection left unanswered.
+    pub fn ask_again(&mut self, request: Unanswered) {
+        self.begin(request.asks_head);
+        self.write = request.write;
+    }
+
+    /// The request, to be sent again on another connection, if it was kept and no byte of a
+    /// response was received.
+    pub fn unanswered(mut self) -> Option<Unanswered> {
+        let untouched = self.write.is_untouched();
+        let asks_head = self.asks_head;
+        (!self.heard && self.write.rewind()).then_some(Unanswered {
+            write: self.write,
+            asks_head,
+            untouched,
+        })
     }
 }

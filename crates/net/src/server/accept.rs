@@ -78,7 +78,11 @@ enum AsyncListener {
     Unix(tokio::net::UnixListener),
 }
 
-type Accepted = (Plain, Option<SocketAddr>);
+/// A connection that was just accepted.
+struct Accepted {
+    stream: Plain,
+    peer: Option<SocketAddr>,
+}
 
 impl AsyncListener {
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
@@ -94,15 +98,17 @@ impl AsyncListener {
                 match accepted {
                     Ok((fd, peer)) => {
                         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                        return Poll::Ready(Ok((Plain::Tcp(Socket::fresh(fd)), peer)));
+                        let stream = Plain::Tcp(Socket::fresh(fd));
+                        return Poll::Ready(Ok(Accepted { stream, peer }));
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             },
-            Self::Unix(socket) => socket
-                .poll_accept(context)
-                .map_ok(|(stream, _)| (Plain::Unix(stream), None)),
+            Self::Unix(socket) => socket.poll_accept(context).map_ok(|(stream, _)| Accepted {
+                stream: Plain::Unix(stream),
+                peer: None,
+            }),
         }
     }
 }
@@ -160,7 +166,8 @@ async fn accept<H: Handler>(socket: AsyncListener, acceptor: Rc<Acceptor<H>>, mu
     }
 }
 
-fn admit<H: Handler>((stream, peer): Accepted, acceptor: &Rc<Acceptor<H>>, task: &Task) {
+fn admit<H: Handler>(accepted: Accepted, acceptor: &Rc<Acceptor<H>>, task: &Task) {
+    let Accepted { stream, peer } = accepted;
     let stats = &acceptor.shared.stats;
     stats.accepted.add();
     let settings = acceptor.shared.settings.load_full();

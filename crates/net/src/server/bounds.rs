@@ -36,7 +36,6 @@ impl Full {
 }
 
 impl Bounds {
-    /// Open connections.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

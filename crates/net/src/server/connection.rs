@@ -11,7 +11,6 @@ use std::task::Poll;
 use bytes::Bytes;
 use tokio_rustls::server::TlsStream;
 
-use self::http2::speak2;
 use super::accept::{Acceptor, Caller};
 use super::bounds::Place;
 use super::http1;
@@ -52,8 +51,8 @@ pub(super) fn serve<H: Handler>(
         interim: None,
         window: None,
     };
+    let mut stream = stream;
     let mut setup = Setup {
-        stream,
         connection,
         acceptor,
         settings,
@@ -63,58 +62,30 @@ pub(super) fn serve<H: Handler>(
     };
     async move {
         let _watch = Watch::begin(Rc::clone(&setup.acceptor));
-        if setup.settings.proxy_protocol && !Box::pin(setup.told()).await {
+        if setup.settings.proxy_protocol && !Box::pin(setup.proxy_header(&mut stream)).await {
             return;
         }
         if let Some(tls) = &setup.acceptor.tls {
             let tls_acceptor = tls.acceptor();
-            return Box::pin(setup.encrypted(tls_acceptor)).await;
+            return Box::pin(setup.encrypted(stream, tls_acceptor)).await;
         }
-        let Some((http2, mut input)) = setup.first_bytes().await else {
+        let Some((http2, mut input)) = setup.first_bytes(&mut stream).await else {
             return;
         };
-        let Setup {
-            stream,
-            mut connection,
-            acceptor,
-            settings,
-            deadline,
-            place,
-            task,
-        } = setup;
         let transport = Transport::Plain(stream);
-        connection.http2 = http2;
+        setup.connection.http2 = http2;
         if http2 {
             let ahead = input.bytes().split().freeze();
             drop(input);
-            Box::pin(speak2(
-                (transport, place),
-                ahead,
-                connection,
-                acceptor,
-                settings,
-                deadline,
-                task,
-            ))
-            .await;
+            Box::pin(setup.http2(transport, ahead)).await;
         } else {
-            speak1(
-                (transport, place),
-                input,
-                connection,
-                acceptor,
-                settings,
-                deadline,
-                task,
-            )
-            .await;
+            setup.http1(transport, input).await;
         }
     }
 }
 
-/// A connection whose protocol is not yet known.
+/// What serving a connection needs beside its socket.
 struct Setup<H> {
-    stream: Plain,
     connection: ConnInfo,
     acceptor: Rc<Acceptor<H>>,
     settings: Arc<Settings>,
@@ -125,7 +96,7 @@ struct Setup<H> {
 
 impl<H: Handler> Setup<H> {
     /// Reads the PROXY protocol header; returns whether the connection may continue.
-    async fn told(&mut self) -> bool {
+    async fn proxy_header(&mut self, stream: &mut Plain) -> bool {
         let (stats, handler) = (&self.acceptor.shared.stats, &self.acceptor.handler);
         // A Unix socket has no address; the mode of its file decides who may connect.
         if self
@@ -137,12 +108,7 @@ impl<H: Handler> Setup<H> {
             handler.observe(Event::Refused("proxy_header"));
             return false;
         }
-        match within(
-            self.settings.header_read,
-            proxy_protocol::read(&mut self.stream),
-        )
-        .await
-        {
+        match within(self.settings.header_read, proxy_protocol::read(stream)).await {
             Ok(Ok(Some(source))) => self.connection.peer = Some(source),
             Ok(Ok(None)) => self.connection.unnamed = true,
             Ok(Err(error)) => {
@@ -169,21 +135,21 @@ impl<H: Handler> Setup<H> {
 
     /// Reads the client's first bytes and decides whether they are HTTP/2. `None`: the client is
     /// gone, or sent too little in time.
-    async fn first_bytes(&mut self) -> Option<(bool, ReadBuffer)> {
+    async fn first_bytes(&mut self, stream: &mut Plain) -> Option<(bool, ReadBuffer)> {
         // Usually a request's first bytes arrive together, and are already there.
-        let mut input = self.stream.first().unwrap_or_default();
+        let mut input = stream.first().unwrap_or_default();
         if let Some(http2) = speaks_http2(input.bytes()) {
             return Some((http2, input));
         }
         // A client that has sent nothing yet costs no buffer.
         let mut readable = false;
-        let mut forsaken = None;
+        let mut grace = None;
         std::future::poll_fn(|cx| {
-            if !readable && self.stream.poll_readable(cx).is_ready() {
+            if !readable && stream.poll_readable(cx).is_ready() {
                 readable = true;
             }
             if readable {
-                while let Poll::Ready(read) = input.poll_fill(cx, &mut self.stream, 0) {
+                while let Poll::Ready(read) = input.poll_fill(cx, stream, 0) {
                     if matches!(read, Ok(0) | Err(_)) {
                         return Poll::Ready(None);
                     }
@@ -199,7 +165,7 @@ impl<H: Handler> Setup<H> {
             // During a drain the client has only a short time to begin.
             if self.task.poll_drain(cx).is_ready() {
                 let span = self.task.worker().grace();
-                return forsaken
+                return grace
                     .get_or_insert_with(|| Deadline::after(span))
                     .poll_passed(cx)
                     .map(|()| None);
@@ -210,16 +176,10 @@ impl<H: Handler> Setup<H> {
         .map(|http2| (http2, input))
     }
 
-    async fn encrypted(self, tls_acceptor: tokio_rustls::TlsAcceptor) {
+    async fn encrypted(mut self, mut stream: Plain, tls_acceptor: tokio_rustls::TlsAcceptor) {
         let Self {
-            mut stream,
-            mut connection,
-            acceptor,
-            settings,
-            mut deadline,
-            place,
-            task,
-        } = self;
+            acceptor, settings, ..
+        } = &self;
         let stats = &acceptor.shared.stats;
         let handshake = async move {
             match clear_text(&mut stream).await {
@@ -232,17 +192,17 @@ impl<H: Handler> Setup<H> {
             Ok(Handshake::Over(Err(error))) => {
                 stats.handshake_failures.add();
                 acceptor.handler.observe(Event::Refused("handshake"));
-                tracing::debug!(peer = ?connection.peer, %error, "TLS handshake failed");
+                tracing::debug!(peer = ?self.connection.peer, %error, "TLS handshake failed");
                 return;
             }
             Ok(Handshake::Clear(stream, head)) => {
                 stats.malformed.add();
                 let refusal = Refusal::PLAIN_HTTP;
-                let unread = refusal.unread(&connection, &head);
+                let unread = refusal.unread(&self.connection, &head);
                 acceptor.handler.observe(Event::BadHead(unread));
                 let mut transport = Transport::Plain(stream);
                 transport.write_now(&refusal.problem.last_response());
-                return http1::linger(transport, place).await;
+                return http1::linger(transport, self.place).await;
             }
             Err(_) => {
                 stats.handshake_failures.add();
@@ -251,41 +211,45 @@ impl<H: Handler> Setup<H> {
             }
         };
         let (_, session) = stream.get_ref();
-        connection.http2 = session.alpn_protocol() == Some(b"h2");
-        connection.tls = Some(TlsInfo {
+        self.connection.http2 = session.alpn_protocol() == Some(b"h2");
+        self.connection.tls = Some(TlsInfo {
             server_name: session.server_name().map(Arc::from),
             client_subject: crate::tls::client_subject(session),
         });
         let transport = Transport::Tls(stream);
-        deadline.reset(settings.header_read);
-        if connection.http2 {
-            return speak2(
-                (transport, place),
-                Bytes::new(),
-                connection,
-                acceptor,
-                settings,
-                deadline,
-                task,
-            )
-            .await;
+        self.deadline.reset(self.settings.header_read);
+        if self.connection.http2 {
+            return self.http2(transport, Bytes::new()).await;
         }
-        speak1(
-            (transport, place),
-            ReadBuffer::new(),
-            connection,
-            acceptor,
-            settings,
-            deadline,
-            task,
-        )
-        .await;
+        self.http1(transport, ReadBuffer::new()).await;
+    }
+
+    /// Serves HTTP/1 to the end of the connection.
+    fn http1(self, transport: Transport, input: ReadBuffer) -> impl Future<Output = ()> {
+        let interim = Queue::default();
+        let connection = ConnInfo {
+            interim: Some(interim.interim()),
+            ..self.connection
+        };
+        let served = Served {
+            handler: Rc::clone(&self.acceptor.handler),
+            connection: Rc::new(connection),
+            settings: self.settings,
+            shared: Arc::clone(&self.acceptor.shared),
+        };
+        let opened = http1::Opened {
+            transport,
+            place: self.place,
+            input,
+            deadline: self.deadline,
+            interim,
+        };
+        http1::serve(opened, served, self.task)
     }
 }
 
 /// The result of a TLS handshake.
 enum Handshake {
-    /// The handshake ended.
     Over(io::Result<Box<TlsStream<Plain>>>),
     /// There was no handshake: the connection begins like a plain-text request.
     Clear(Plain, Vec<u8>),
@@ -318,53 +282,19 @@ fn speaks_http2(bytes: &[u8]) -> Option<bool> {
     }
 }
 
-/// Serves HTTP/1 to the end of the connection.
-fn speak1<H: Handler>(
-    (transport, place): (Transport, Place),
-    input: ReadBuffer,
-    connection: ConnInfo,
-    acceptor: Rc<Acceptor<H>>,
-    settings: Arc<Settings>,
-    deadline: Deadline,
-    task: Task,
-) -> impl Future<Output = ()> {
-    let interim = Queue::default();
-    let connection = ConnInfo {
-        interim: Some(interim.interim()),
-        ..connection
-    };
-    let served = Served {
-        handler: Rc::clone(&acceptor.handler),
-        connection: Rc::new(connection),
-        settings,
-        shared: Arc::clone(&acceptor.shared),
-    };
-    http1::serve(
-        http1::Opened {
-            transport,
-            place,
-            input,
-            deadline,
-            interim,
-        },
-        served,
-        task,
-    )
-}
-
 fn count_timeout<H: Handler>(wait: Wait, acceptor: &Acceptor<H>) {
     let stats = &acceptor.shared.stats;
     match wait {
         Wait::Head => {
             stats.slow_heads.add();
             // The client sent nothing, or too little to recognise the protocol.
-            let told = Unread {
+            let unread = Unread {
                 reason: UnreadReason::SlowHead.label(),
                 status: None,
                 client: None,
                 head: &[],
             };
-            acceptor.handler.observe(Event::BadHead(told));
+            acceptor.handler.observe(Event::BadHead(unread));
         }
         Wait::Reader(_) => stats.slow_reads.add(),
         Wait::Request(_) | Wait::Handler => stats.idle_closed.add(),

@@ -8,7 +8,7 @@
 
 /// An observed event of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum FrameEvent {
     /// A stream was reset, or the connection ended, with this code.
     Refused(u32),
     /// The connection's window grew by this number of bytes.
@@ -37,7 +37,7 @@ impl Frames {
     }
 
     /// Follows `bytes`, and passes events to `tell`.
-    pub(super) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Told)) {
+    pub(super) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(FrameEvent)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let passed = self.skip.min(bytes.len());
@@ -58,12 +58,14 @@ impl Frames {
                     .iter()
                     .fold(0, |number, byte| number << 8 | u32::from(*byte));
                 tell(if self.head[3] == WINDOW_UPDATE {
-                    Told::Granted(number & RESERVED_OFF)
+                    FrameEvent::Granted(number & RESERVED_OFF)
                 } else {
-                    Told::Refused(number)
+                    FrameEvent::Refused(number)
                 });
             } else if self.head[3] == DATA && self.length() > 0 {
-                tell(Told::Took(u32::try_from(self.length()).unwrap_or(u32::MAX)));
+                tell(FrameEvent::Took(
+                    u32::try_from(self.length()).unwrap_or(u32::MAX),
+                ));
             }
             self.skip = self.length().saturating_sub(self.filled - FRAME);
             self.filled = 0;
@@ -120,18 +122,18 @@ mod tests {
         wire.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0x80, 0, 1, 2]);
         let caller = [&[b'x'; PREFACE][..], &wire].concat();
         let all = [
-            Told::Took(3),
-            Told::Refused(1),
-            Told::Refused(11),
-            Told::Refused(8),
-            Told::Granted(0x102),
+            FrameEvent::Took(3),
+            FrameEvent::Refused(1),
+            FrameEvent::Refused(11),
+            FrameEvent::Refused(8),
+            FrameEvent::Granted(0x102),
         ];
         for size in 1..=wire.len() {
             for (mut frames, wire) in [(Frames::default(), &wire), (Frames::of_caller(), &caller)] {
-                let mut told = Vec::new();
+                let mut events = Vec::new();
                 wire.chunks(size)
-                    .for_each(|piece| frames.follow(piece, |one| told.push(one)));
-                assert_eq!(told, all, "pieces of {size}");
+                    .for_each(|piece| frames.follow(piece, |one| events.push(one)));
+                assert_eq!(events, all, "pieces of {size}");
             }
         }
     }

@@ -87,10 +87,8 @@ pub enum InboundError {
     /// The connection ended in the middle of it, or was closed.
     #[error("the connection ended in the middle of the body")]
     Closed,
-    /// The connection broke.
     #[error("the connection broke")]
     Io(#[source] std::io::Error),
-    /// Its chunks are malformed.
     #[error("the body is malformed")]
     Malformed(#[source] Malformed),
     /// HTTP/2: its stream was reset, or its connection ended.
@@ -170,7 +168,7 @@ impl Drop for Inbound {
         if let Kind::Http1(core, request) = &self.kind
             && let Ok(mut core) = core.try_borrow_mut()
         {
-            core.forsake(*request);
+            core.body_dropped(*request);
         }
     }
 }

@@ -26,9 +26,7 @@ pub(super) struct Queue(Arc<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The current request.
     request: AtomicU32,
-    /// Whether there are bytes.
     any: AtomicBool,
     bytes: Mutex<Vec<u8>>,
 }

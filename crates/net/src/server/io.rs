@@ -12,16 +12,14 @@ use tokio::net::UnixStream;
 use tokio_rustls::server::TlsStream;
 
 use super::bounds::Place;
-use super::frames::{Frames, Told};
+use super::frames::{FrameEvent, Frames};
 use super::socket::{Socket, look_ahead, peek};
 use super::state::State;
-use super::trailers::Trailers;
 use super::window::Window;
 use crate::buffer::ReadBuffer;
 use crate::delegate_io;
 use crate::timers::within;
 
-/// A plain socket.
 #[derive(Debug)]
 pub(super) enum Plain {
     Tcp(Socket),
@@ -172,15 +170,13 @@ delegate_io!(Transport: Plain, Tls);
 #[derive(Debug)]
 pub(super) struct Io {
     transport: Transport,
-    /// Bytes to be read first: those received while the protocol was detected, or held back for a
-    /// while.
+    /// Bytes to be read first: those received while the protocol was detected.
     ahead: Bytes,
     state: Arc<State>,
     /// Held as long as the socket.
     place: Place,
     sent: Frames,
     came: Frames,
-    trailers: Trailers,
     window: Window,
 }
 
@@ -195,17 +191,15 @@ impl Io {
     ) -> Self {
         let mut io = Self {
             transport,
-            ahead: Bytes::new(),
+            ahead,
             state,
             place,
             sent: Frames::default(),
             came: Frames::of_caller(),
-            trailers: Trailers::new(),
             window,
         };
-        io.heed(&ahead);
-        let mut ahead = Vec::from(ahead);
-        io.ahead = io.trailers.pass(&mut ahead).unwrap_or(ahead).into();
+        let ahead = io.ahead.clone();
+        io.received(&ahead);
         io
     }
 
@@ -217,19 +211,18 @@ impl Io {
         let mut left = *written;
         for slice in slices {
             let taken = left.min(slice.len());
-            self.sent.follow(&slice[..taken], |told| match told {
-                Told::Refused(code) => self.place.shared().stats.http2_error(code),
-                Told::Granted(bytes) => self.window.granted(bytes),
-                Told::Took(_) => {}
+            self.sent.follow(&slice[..taken], |event| match event {
+                FrameEvent::Refused(code) => self.place.shared().stats.http2_error(code),
+                FrameEvent::Granted(bytes) => self.window.granted(bytes),
+                FrameEvent::Took(_) => {}
             });
             left -= taken;
         }
     }
 
-    /// Follows the received bytes.
-    fn heed(&mut self, bytes: &[u8]) {
-        self.came.follow(bytes, |told| {
-            if let Told::Took(bytes) = told {
+    fn received(&mut self, bytes: &[u8]) {
+        self.came.follow(bytes, |event| {
+            if let FrameEvent::Took(bytes) = event {
                 self.window.took(bytes);
             }
         });
@@ -250,19 +243,11 @@ impl AsyncRead for Io {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.ahead.is_empty() {
+        if self.ahead.is_empty() {
             let before = buf.filled().len();
             std::task::ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
-            self.heed(&buf.filled()[before..]);
-            let came = &mut buf.filled_mut()[before..];
-            if came.is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            let Some(instead) = self.trailers.pass(came) else {
-                return Poll::Ready(Ok(()));
-            };
-            buf.set_filled(before);
-            self.ahead = instead.into();
+            self.received(&buf.filled()[before..]);
+            return Poll::Ready(Ok(()));
         }
         let length = self.ahead.len().min(buf.remaining());
         buf.put_slice(&self.ahead.split_to(length));

@@ -11,7 +11,6 @@ mod bounds;
 mod connection;
 mod frames;
 mod gathered;
-mod hpack;
 pub mod http1;
 mod inbound;
 mod interim;
@@ -22,7 +21,6 @@ mod socket;
 mod state;
 mod stats;
 mod streams;
-mod trailers;
 mod upgrade;
 mod window;
 
@@ -91,10 +89,8 @@ pub trait Payload {
     fn unsent(&mut self) {}
 }
 
-/// An event outside requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'e> {
-    /// A connection was accepted.
     Opened,
     /// A connection was refused, with the reason.
     Refused(&'static str),
@@ -113,7 +109,6 @@ pub struct Unread<'e> {
     pub reason: &'static str,
     /// The status of the response; `None`: no response was sent.
     pub status: Option<StatusCode>,
-    /// The client's address.
     pub client: Option<IpAddr>,
     /// Its first bytes, as far as they are known.
     pub head: &'e [u8],
@@ -143,7 +138,6 @@ pub struct ConnInfo {
 /// The result of a TLS handshake.
 #[derive(Clone, Debug, Default)]
 pub struct TlsInfo {
-    /// The requested server name.
     pub server_name: Option<Arc<str>>,
     /// The subject of the verified client certificate.
     pub client_subject: Option<Arc<str>>,
@@ -212,7 +206,7 @@ pub const AWAKE: Duration = Duration::from_secs(1);
 /// The largest target of a request in bytes.
 pub const TARGET_BYTES: usize = 16 * 1024;
 
-/// Settings for tests; the defaults of the program are those of its file.
+/// Settings for tests: those of a file that says nothing (a test of the program compares them).
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -227,7 +221,7 @@ impl Default for Settings {
             connections: 10_000,
             connections_per_address: None,
             ipv6_prefix: 64,
-            streams: 128,
+            streams: 100,
             connect_protocol: true,
             proxy_protocol: false,
             trusted_proxies: NetSet::default(),
@@ -247,7 +241,6 @@ impl Settings {
 pub struct Shared {
     /// The limits and timeouts of connections.
     pub settings: ArcSwap<Settings>,
-    /// The counters.
     pub stats: Stats,
     /// The open connections, in total and by address.
     pub bounds: Bounds,

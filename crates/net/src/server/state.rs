@@ -35,13 +35,10 @@ pub(super) struct State {
 /// events of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// A request's first byte.
     Request(u32),
-    /// The first request's head.
     Head,
     /// For the client to accept bytes.
     Reader(u32),
-    /// The handler.
     Handler,
 }
 

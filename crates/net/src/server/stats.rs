@@ -8,21 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds one.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Counted since the start.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Connections accepted.
     pub accepted: Count,
     /// Connections refused because too many were open.
     pub refused_total: Count,
@@ -42,7 +38,6 @@ pub struct Stats {
     pub malformed: Count,
     /// Requests refused because their head or target was too large.
     pub oversized_heads: Count,
-    /// TLS handshakes that failed.
     pub handshake_failures: Count,
     /// Connections refused because of a wrong or missing PROXY protocol header.
     pub proxy_header_failures: Count,

@@ -33,7 +33,6 @@ impl Streams {
 
 impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, future: F) {
-        // Boxed first: the runtime moves a task's future several times, and this one is large.
         let future = Box::pin(future);
         let (deadline, upload) = (None, None);
         tokio::task::spawn_local(Stream {
@@ -158,6 +157,5 @@ thread_local! {
     /// Bodies write it and streams read it, within one poll: the library between them cannot carry
     /// our data.
     static PIECE: Cell<Piece> = const { Cell::new(Piece::Unasked) };
-    /// The same for a request's body, within the first poll.
     static ARRIVED: Cell<Option<Arrived>> = const { Cell::new(None) };
 }

@@ -53,7 +53,6 @@ impl Future for OnUpgrade {
 /// The client's side of a tunnel.
 #[derive(Debug)]
 pub enum Caller {
-    /// Its connection.
     Http1(Upgraded),
     /// A stream of its connection.
     Http2(TokioIo<hyper::upgrade::Upgraded>),

@@ -320,7 +320,6 @@ fn nanos(span: Duration) -> u64 {
 const SLOTS: u64 = 1024;
 /// The ticks between two slots for entries that pass after the present revolution.
 const FAR: u64 = SLOTS / 4;
-/// A tick in nanoseconds.
 pub(super) const TICK_NANOS: u64 = 20_000_000;
 const NONE: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;

@@ -36,9 +36,9 @@ async fn the_certificate_shown_is_the_one_for_the_name_asked_for() {
         ("first.test", 0),
         ("localhost", 0),
     ] {
-        let (told, shown) = world.ask(&server, name, None).await.expect("answered");
+        let (answer, shown) = world.ask(&server, name, None).await.expect("answered");
         assert_eq!(
-            told.to_ascii_lowercase(),
+            answer.to_ascii_lowercase(),
             format!("h1 https {} -", name.to_ascii_lowercase())
         );
         assert_eq!(
@@ -126,14 +126,14 @@ async fn idle_connection_is_closed_despite_bytes_of_no_request() {
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         .await
         .expect("sent");
-    let mut told = Vec::new();
+    let mut answer = Vec::new();
     // Five seconds of new keys: fewer than the 32 in a row after which the TLS library itself ends a connection.
     for _ in 0..25 {
         let read =
-            tokio::time::timeout(Duration::from_millis(200), stream.read_buf(&mut told)).await;
+            tokio::time::timeout(Duration::from_millis(200), stream.read_buf(&mut answer)).await;
         match read {
             Ok(Ok(0) | Err(_)) => {
-                assert!(String::from_utf8_lossy(&told).ends_with("one.test -"));
+                assert!(String::from_utf8_lossy(&answer).ends_with("one.test -"));
                 assert!(server.shared.stats.rested.value() > 1, "new keys wake it");
                 return;
             }
@@ -203,14 +203,14 @@ async fn a_verified_client_certificate_is_an_identity() {
     let spells_alice_too = world.issue("", &["O=tests,CN=alice"]);
 
     let server = world.serve(&settings);
-    let told = world
+    let answer = world
         .ask(&server, "one.test", Some(&alice))
         .await
         .expect("answered")
         .0;
     assert!(
-        told.contains("CN=alice") && told.contains("O=tests"),
-        "{told}"
+        answer.contains("CN=alice") && answer.contains("O=tests"),
+        "{answer}"
     );
     assert_eq!(
         world
@@ -227,7 +227,7 @@ async fn a_verified_client_certificate_is_an_identity() {
                 .await
                 .expect("answered")
                 .0,
-            told
+            answer
         );
     }
     assert_eq!(

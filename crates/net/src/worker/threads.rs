@@ -18,11 +18,9 @@ enum Phase {
     Serve,
     /// Accept nothing new, finish the existing work.
     Drain(Drain),
-    /// Drop everything.
     Stop,
 }
 
-/// The running workers.
 #[derive(Debug)]
 pub struct Workers {
     phase: watch::Sender<Phase>,
@@ -77,7 +75,6 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Lets every worker accept.
     pub fn open(&self) {
         self.phase.send_if_modified(|phase| {
             let held = matches!(phase, Phase::Hold(_));

@@ -91,7 +91,6 @@ impl Fields {
         self.record(value, times)
     }
 
-    /// Reads a JSON object.
     pub(crate) fn object<'a>(&self, line: &[u8], times: &mut Times) -> Option<Record<'a>> {
         let object: Object = serde_json::from_slice(line).ok()?;
         let value = |place: usize| {

@@ -13,7 +13,6 @@ use super::time::{Moment, Times};
 
 type Headers<'a> = SmallVec<[(Text<'a>, Text<'a>); 2]>;
 
-/// A JSON object.
 pub(crate) type Object = Map<String, Value>;
 
 /// Reads one line; `None`: it is no request.
@@ -98,7 +97,6 @@ fn host(text: Text<'static>) -> Text<'static> {
     Cow::Owned(without_port(&text).to_vec())
 }
 
-/// The gateway's own log.
 fn tollgate<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     let (at, resolution) = moment(object, "time", times)?;
     let word = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -9,9 +9,7 @@ use memchr::memchr;
 /// One line, or that one was too long to be kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// Without its end.
     Whole(&'a [u8]),
-    /// Its first bytes.
     TooLong(&'a [u8]),
 }
 

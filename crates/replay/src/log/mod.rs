@@ -33,7 +33,6 @@ use lines::{Line, Lines};
 use text::Columns;
 use time::Times;
 
-/// How logs are read.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What stamps mark, where the user says so; otherwise by the format.
@@ -42,7 +41,6 @@ pub struct Options {
     pub zone: TimeZone,
     /// An NGINX `log_format`.
     pub pattern: Option<Pattern>,
-    /// Which columns hold what.
     pub fields: Option<Fields>,
     /// The longest that a request took, where the log holds no durations, microseconds.
     pub longest: u64,
@@ -70,9 +68,7 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read `{}`: {error}", file.display())]
 pub struct ReadError {
-    /// Which.
     pub file: PathBuf,
-    /// Why.
     pub error: io::Error,
 }
 

@@ -101,7 +101,6 @@ impl Pattern {
         Ok(Self { opening, parts })
     }
 
-    /// Reads one line.
     pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
         let mut rest = line.strip_prefix(self.opening.as_slice())?;
         let mut record = Record {

@@ -22,13 +22,10 @@ pub struct Record<'a> {
     pub client: Option<Text<'a>>,
     /// The user that the server authenticated.
     pub user: Option<Text<'a>>,
-    /// The method.
     pub method: Text<'a>,
     /// Path and query, or a URL.
     pub target: Text<'a>,
-    /// The host asked for.
     pub host: Option<Text<'a>>,
-    /// The response's status.
     pub status: Option<u16>,
     /// Bytes of the response's body.
     pub sent: Option<u64>,
@@ -53,7 +50,6 @@ pub struct Own {
     pub id: Option<u64>,
     /// Whether the gateway itself turned the request away.
     pub refused: bool,
-    /// Why.
     pub reason: String,
     /// The known caller's name; empty: none.
     pub caller: String,
@@ -61,20 +57,17 @@ pub struct Own {
     pub tier: String,
     /// Whether an upstream was asked.
     pub forwarded: bool,
-    /// What the limits said.
     pub limits: Vec<OwnLimit>,
 }
 
 /// What one limit said of a request of Tollgate's own log.
 #[derive(Clone, Debug, Default)]
 pub struct OwnLimit {
-    /// Its name.
     pub name: String,
     /// Whether it is the candidate.
     pub candidate: bool,
     /// The bucket's key as logged.
     pub key: String,
-    /// Units.
     pub cost: u64,
     /// Whether it could pay; `None`: it was not judged.
     pub allowed: Option<bool>,
@@ -94,30 +87,22 @@ pub enum Stamp {
 /// The formats that are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Tollgate's own log.
     #[default]
     Tollgate,
     /// Common and combined, with or without virtual host and tail.
     Combined,
-    /// Traefik's common format.
     TraefikClf,
     /// An NGINX `log_format` given as text.
     LogFormat,
-    /// Caddy's JSON.
     Caddy,
-    /// Traefik's JSON.
     Traefik,
-    /// Envoy's JSON.
     Envoy,
-    /// Envoy's default text.
     EnvoyText,
     /// HAProxy's `httplog`.
     HaProxy,
-    /// AWS Application Load Balancer.
     Alb,
     /// W3C extended, CloudFront among them.
     W3c,
-    /// Cloudflare Logpush.
     Cloudflare,
     /// JSON lines with the usual names.
     Json,
@@ -126,7 +111,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tollgate => "Tollgate",
@@ -204,7 +188,6 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0, digit)
 }
 
-/// A status of HTTP.
 pub(crate) fn status(text: &[u8]) -> Option<u16> {
     let status = u16::try_from(number(text)?).ok()?;
     (100..=999).contains(&status).then_some(status)

@@ -13,19 +13,15 @@ use super::{Kind, Options, Record, Stamp};
 /// What a log holds and what it lacks.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Physical lines.
     pub lines: u64,
     /// Lines that are no request and say nothing of others.
     pub unreadable: u64,
     /// The first of them, made safe to print.
     pub samples: Vec<Sample>,
-    /// Requests.
     pub requests: u64,
     /// The first moment, microseconds since the Unix epoch; of the starts of requests.
     pub from: u64,
-    /// The last one.
     pub to: u64,
-    /// Requests by format.
     pub kinds: BTreeMap<Kind, u64>,
     /// How far a difference of two moments may be off, microseconds: by rounding, and by durations that are not known.
     pub blur: u64,
@@ -72,9 +68,7 @@ pub struct With {
 /// A line that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// The file.
     pub file: String,
-    /// Its line.
     pub line: u64,
     /// Its beginning, escaped; addresses are masked.
     pub text: String,
@@ -268,7 +262,6 @@ fn masked(text: &str) -> String {
     masked
 }
 
-/// Lines that are shown.
 const SAMPLES: usize = 5;
 const SAMPLE_BYTES: usize = 160;
 /// Names are of the file's or of NGINX's, hardly hundreds; a hostile log must not fill the memory with them.

@@ -46,7 +46,6 @@ pub(crate) fn haproxy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a
     })
 }
 
-/// AWS Application Load Balancer.
 pub(crate) fn alb<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
     let ([scheme, time, _balancer, client, _target], rest) = tokens(line)?;
     if !ALB.contains(&scheme) {
@@ -159,12 +158,10 @@ impl Columns {
         })
     }
 
-    /// Whether any are known.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Reads one row.
     pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
         let tabs = memchr(b'\t', line).is_some();
         let mark = if tabs { b'\t' } else { b' ' };

@@ -118,7 +118,6 @@ impl Times {
         Some((decimal(text, places)?, resolution))
     }
 
-    /// Any of them.
     pub(crate) fn any(&mut self, text: &[u8]) -> Option<Moment> {
         let text = text.trim_ascii();
         if text

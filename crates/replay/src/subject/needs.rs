@@ -17,9 +17,7 @@ pub(super) struct Needs {
     /// Headers that hold the key.
     pub(super) headers: Vec<HeaderName>,
     pub(super) query: bool,
-    /// What no log holds.
     never: Option<&'static str>,
-    /// Where the price stands.
     pub(super) price: Option<HeaderName>,
     pub(super) length: bool,
     host: bool,
@@ -189,5 +187,4 @@ fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize
     }
 }
 
-/// What no log has.
 const OF_BODY: &str = "what the body of a request says";

@@ -49,7 +49,6 @@ impl Suggestion {
         format!("{}.{}", tenths / 10, tenths % 10)
     }
 
-    /// The suggestion for programs.
     pub fn document(&self, survey: &Survey, toml: &str) -> Value {
         let corners = |corners: &[Corner]| -> Value {
             let corner = |corner: &Corner| json!({ "rate": corner.rate.text, "burst": corner.burst, "bar": corner.bar });
@@ -87,7 +86,6 @@ impl Suggestion {
         document
     }
 
-    /// The suggestion for people.
     pub fn text(&self, survey: &Survey, toml: &str) -> String {
         let mut text = read_words(survey);
         let _ = writeln!(

@@ -176,7 +176,6 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
         ForwardError::Body(BodyError::ClientMalformed),
         ForwardError::Body(BodyError::ClientIdle),
         ForwardError::Body(BodyError::ClientSlow),
-        ForwardError::Body(BodyError::ClientTrailers),
         ForwardError::Rewrite,
     ];
     let mut known = crate::replay::CLIENT.to_vec();

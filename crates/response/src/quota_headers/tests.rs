@@ -207,7 +207,7 @@ fn quota_headers_are_the_same_as_lines_and_as_a_table() {
         Dialect::XRateLimit,
     ];
     let mut dice = fastrand::Rng::with_seed(11);
-    let mut told = 0;
+    let mut reported = 0;
     for round in 0..3000 {
         let dialects: Vec<Dialect> = all.iter().filter(|_| dice.bool()).cloned().collect();
         let reset = [Reset::Seconds, Reset::Epoch, Reset::EpochMillis][round % 3];
@@ -253,7 +253,7 @@ fn quota_headers_are_the_same_as_lines_and_as_a_table() {
             format!("before\r\n{}", lines(&headers)),
             "{dialects:?}"
         );
-        told += headers.len();
+        reported += headers.len();
     }
-    assert!(told > 3000, "{told}");
+    assert!(reported > 3000, "{reported}");
 }

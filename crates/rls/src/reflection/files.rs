@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use prost::Message;
 
-/// Every file.
 pub(super) static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     // (A test compiles the files again and compares.)
     let set = DescriptorSet::decode(SET).unwrap_or_default();
@@ -13,7 +12,6 @@ pub(super) static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
 
 const SET: &[u8] = include_bytes!("descriptors.bin");
 
-/// A file of definitions.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) name: String,

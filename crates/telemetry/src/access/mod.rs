@@ -8,7 +8,6 @@
 //! one.
 
 mod escape;
-mod key_names;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -22,17 +21,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-
-pub use key_names::KeyNames;
-pub use record::{Charge, Escaped, Record};
+use siphasher::sip::SipHasher13;
 
 use super::outlet::Progress;
 use record::Stamp;
+pub use record::{Charge, Escaped, Record};
+use tollgate_limit::printable::hex;
 
 /// The settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Its destination.
     pub to: Destination,
     /// The format of a record.
     pub format: Format,
@@ -59,9 +57,7 @@ impl Default for Options {
 /// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
     /// A file, appended to; reopened by [`AccessLog::reopen`] after a rotation.
     File(PathBuf),
@@ -79,9 +75,7 @@ pub enum Format {
 /// The form of callers' keys in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// Their names.
     Hashed(KeyNames),
-    /// The plain key.
     Plain,
 }
 
@@ -177,7 +171,6 @@ impl AccessWriter {
         self.log.inner.options.query
     }
 
-    /// Writes a record down.
     pub fn record(&self, record: &Record<'_>) {
         let inner = &*self.log.inner;
         let mut lines = self.buffer.lines.lock();
@@ -242,14 +235,12 @@ struct Signal {
 struct SignalState {
     /// Some buffer is no longer empty: write within [`GATHER`].
     pending: bool,
-    /// Write immediately.
     urgent: bool,
     /// The last owner has dropped the log: write the rest, and end.
     stop: bool,
     /// The number of flushes requested and done.
     asked: u64,
     done: u64,
-    /// The writer has ended.
     ended: bool,
     /// Whether writing made no progress and is not awaited again.
     given_up: bool,
@@ -321,3 +312,40 @@ const GATHER: Duration = Duration::from_millis(100);
 
 /// How long closing the log waits for the remaining records.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Makes the names of keys. The same secret gives the same names, in every process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyNames([u8; 16]);
+
+impl KeyNames {
+    /// Names keyed by `secret`.
+    pub const fn new(secret: [u8; 16]) -> Self {
+        Self(secret)
+    }
+
+    /// The secret, for a process that takes over.
+    pub const fn secret(&self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The name of the bytes that select a bucket: 16 hexadecimal digits.
+    pub fn name(&self, key: &[u8]) -> [u8; 16] {
+        hex(SipHasher13::new_with_key(&self.0).hash(key))
+    }
+
+    /// Whether `text` has the form of a name.
+    pub fn is_name(text: &str) -> bool {
+        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        text.len() == 16 && text.bytes().all(is_digit)
+    }
+
+    pub fn text(&self, key: &[u8]) -> String {
+        self.name(key).iter().copied().map(char::from).collect()
+    }
+}
+
+impl std::fmt::Debug for KeyNames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyNames(..)")
+    }
+}

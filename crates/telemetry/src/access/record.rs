@@ -35,9 +35,7 @@ pub struct Record<'r> {
     pub at_micros: u64,
     /// The decision's id, which a refusal's body also carries.
     pub id: &'r str,
-    /// Its trace and span.
     pub trace: Option<TraceParent>,
-    /// Its method.
     pub method: &'r str,
     /// The requested path, without the query.
     pub path: &'r str,
@@ -56,7 +54,6 @@ pub struct Record<'r> {
     pub refused: bool,
     /// The reason of a refusal or failure: a fixed word; empty: neither.
     pub reason: &'r str,
-    /// Bytes of its body.
     pub received_bytes: u64,
     /// Bytes of the response's body.
     pub sent_bytes: u64,
@@ -67,7 +64,6 @@ pub struct Record<'r> {
     pub upstream_micros: Option<u64>,
     /// The part of that spent by the store, microseconds; `None`: every bucket was local.
     pub store_micros: Option<u64>,
-    /// The client's address.
     pub client: Option<IpAddr>,
     /// The identified caller's name; empty: not in the list.
     pub caller: &'r str,
@@ -90,13 +86,11 @@ pub struct Record<'r> {
 /// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Charge<'r> {
-    /// The limit's name.
     pub limit: &'r Escaped,
     /// The bytes that select the bucket.
     pub key: &'r [u8],
     /// Whether it is the limit's candidate, which only counts.
     pub candidate: bool,
-    /// The requested units.
     pub cost: u64,
     /// The units finally charged, if the response could change that.
     pub settled: Option<u64>,

@@ -31,7 +31,6 @@ impl Drop for Joiner {
     }
 }
 
-/// Starts the writer.
 pub(super) fn start(inner: Arc<Inner>, outlet: Outlet) -> io::Result<Joiner> {
     let its = Arc::clone(&inner);
     let thread = std::thread::Builder::new()

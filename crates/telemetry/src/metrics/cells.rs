@@ -6,9 +6,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::codes::{CODES, code_index};
 use super::histogram::{Histogram, OVERHEAD_BOUNDS, REQUEST_BOUNDS};
-use super::slab::Slab;
 use super::{Metrics, RouteSlot, UpstreamSlot};
 
 /// The writing end of one worker's counters. It can be sent to another thread, but not shared.
@@ -69,7 +67,6 @@ impl Worker {
         self.cells.bad_requests.count(reason);
     }
 
-    /// Counts an accepted connection.
     pub fn connection_opened(&self) {
         add(&self.cells.connections_opened, 1);
     }
@@ -97,7 +94,6 @@ impl Drop for Worker {
     }
 }
 
-/// One worker's counters.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct WorkerCells {
@@ -259,3 +255,100 @@ pub(super) fn add(cell: &AtomicU64, count: u64) {
 
 /// The number of fixed words of one kind; there are about thirty.
 const REASONS_MAX: usize = 48;
+
+/// Counters by slot, allocated in chunks on first use, so that thousands of unused names cost
+/// nothing.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    chunks: Box<[OnceLock<Box<Chunk<T>>>]>,
+}
+
+/// Aligned to two cache lines (the prefetcher loads pairs): no chunk shares one with another
+/// worker's.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Chunk<T>([T; CHUNK]);
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            chunks: (0..SLOTS_MAX / CHUNK).map(|_| OnceLock::new()).collect(),
+        }
+    }
+}
+
+impl<T: Default> Slab<T> {
+    pub(super) fn at(&self, slot: u32) -> &T {
+        let slot = slot as usize;
+        let chunk = &self.chunks[(slot / CHUNK) % (SLOTS_MAX / CHUNK)];
+        let chunk = chunk.get_or_init(|| Box::new(Chunk(std::array::from_fn(|_| T::default()))));
+        &chunk.0[slot % CHUNK]
+    }
+
+    /// Calls `with` for every slot of every allocated chunk.
+    pub(super) fn each(&self, mut with: impl FnMut(u32, &T)) {
+        let chunks = (0..).step_by(CHUNK).zip(&self.chunks);
+        for (first, chunk) in chunks {
+            let cells = chunk.get().map_or(&[][..], |chunk| &chunk.0);
+            (first..)
+                .zip(cells)
+                .for_each(|(slot, cells)| with(slot, cells));
+        }
+    }
+}
+
+/// The number of names of one kind that have their own counters; later ones count as `_other`.
+pub(super) const SLOTS_MAX: usize = 16_384;
+
+/// The number of slots in a chunk.
+const CHUNK: usize = 16;
+
+/// The counter of a status: its own if it is registered with IANA (or is 499, for a client that
+/// left), otherwise that of its class.
+pub(super) fn code_index(status: u16) -> usize {
+    CODE_INDEX
+        .get(usize::from(status))
+        .copied()
+        .map_or(CODES - 1, usize::from)
+}
+
+/// The `code` label of a counter.
+pub(super) fn code_label(index: usize) -> String {
+    match KNOWN_CODES.get(index) {
+        Some(code) => code.to_string(),
+        None => format!("{}xx", index - KNOWN_CODES.len()),
+    }
+}
+
+const CODE_INDEX: [u8; 600] = {
+    let mut table = [0; 600];
+    let mut status = 0;
+    while status < table.len() {
+        // The class, unless the code has a counter of its own.
+        let mut index = KNOWN_CODES.len() + status / 100;
+        let mut known = 0;
+        while known < KNOWN_CODES.len() {
+            if KNOWN_CODES[known] as usize == status {
+                index = known;
+            }
+            known += 1;
+        }
+        assert!(index < 256);
+        #[expect(clippy::cast_possible_truncation, reason = "checked in the line above")]
+        {
+            table[status] = index as u8;
+        }
+        status += 1;
+    }
+    table
+};
+
+/// One per known code and one per class, 0 to 5 (0: no status).
+pub(super) const CODES: usize = KNOWN_CODES.len() + 6;
+
+const KNOWN_CODES: [u16; 64] = [
+    100, 101, 103, 200, 201, 202, 203, 204, 205, 206, 207, 208, 226, 300, 301, 302, 303, 304, 305,
+    307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 413, 414, 415, 416,
+    417, 418, 421, 422, 423, 424, 425, 426, 428, 429, 431, 451, 499, 500, 501, 502, 503, 504, 505,
+    506, 507, 508, 510, 511, 520, 529,
+];

@@ -11,8 +11,8 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::cells::code_label;
 use super::cells::{ReasonCells, ResponseCells, WorkerCells};
-use super::codes::code_label;
 use super::histogram::seconds;
 use super::samples::{Exemplar, Family, Samples, Value};
 use super::{Format, Metrics, Shared, process};

@@ -43,7 +43,6 @@ impl<const N: usize> Histogram<N> {
         super::cells::add(&self.sum_micros, micros);
     }
 
-    /// The current counts.
     pub fn snapshot(&self) -> Snapshot {
         let bounds = self.bounds.iter().map(|micros| seconds(*micros));
         let counts = self

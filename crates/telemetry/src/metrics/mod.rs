@@ -6,12 +6,10 @@
 //! as `_other`.
 
 mod cells;
-mod codes;
 mod expose;
 mod histogram;
 mod process;
 mod samples;
-mod slab;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +23,8 @@ pub use cells::Worker;
 pub use histogram::Histogram;
 pub use samples::{Exemplar, Samples};
 
+use cells::SLOTS_MAX;
 use cells::WorkerCells;
-use slab::SLOTS_MAX;
 
 /// All metrics of one process. Clones share them.
 #[derive(Clone, Debug)]
@@ -188,7 +186,6 @@ impl Format {
         }
     }
 
-    /// Its media type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",

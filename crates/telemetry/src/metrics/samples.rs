@@ -45,6 +45,9 @@ pub(super) enum Value {
 
 pub(super) type LabelPairs = Vec<(&'static str, String)>;
 
+/// A name or a help text.
+type Text = &'static str;
+
 /// Labels as they are given.
 pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
 
@@ -98,32 +101,20 @@ impl Family {
 
 impl Samples {
     /// Adds a value that can rise and fall. `name` has no `tollgate_` prefix, and is in base units.
-    pub fn gauge(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: Labels<'_>,
-        value: f64,
-    ) {
+    pub fn gauge(&mut self, name: Text, help: Text, labels: Labels<'_>, value: f64) {
         self.push(name, help, labels, Value::Gauge(value));
     }
 
     /// Adds a value that only grows. `name` has no `tollgate_` prefix and no `_total`.
-    pub fn counter(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: Labels<'_>,
-        value: u64,
-    ) {
+    pub fn counter(&mut self, name: Text, help: Text, labels: Labels<'_>, value: u64) {
         self.counter_like(name, help, labels, value, None);
     }
 
     /// [`Self::counter`] with an example of what it counted.
     pub fn counter_like(
         &mut self,
-        name: &'static str,
-        help: &'static str,
+        name: Text,
+        help: Text,
         labels: Labels<'_>,
         value: u64,
         exemplar: Option<Exemplar>,
@@ -132,34 +123,28 @@ impl Samples {
     }
 
     /// Adds an example of the requests that were rejected for `reason`.
-    pub fn rejection(&mut self, reason: &'static str, exemplar: Exemplar) {
+    pub fn rejection(&mut self, reason: Text, exemplar: Exemplar) {
         self.rejections.push((reason, exemplar));
     }
 
     /// Adds a total of time. `name` has no `tollgate_` prefix, ends in `_seconds` and has no
     /// `_total`.
-    pub fn seconds(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: Labels<'_>,
-        value: f64,
-    ) {
+    pub fn seconds(&mut self, name: Text, help: Text, labels: Labels<'_>, value: f64) {
         self.push(name, help, labels, Value::Seconds(value));
     }
 
     /// Adds a histogram of durations. `name` has no `tollgate_` prefix and ends in `_seconds`.
     pub fn histogram<const N: usize>(
         &mut self,
-        name: &'static str,
-        help: &'static str,
+        name: Text,
+        help: Text,
         labels: Labels<'_>,
         histogram: &Histogram<N>,
     ) {
         self.push(name, help, labels, Value::Histogram(histogram.snapshot()));
     }
 
-    fn push(&mut self, name: &'static str, help: &'static str, labels: Labels<'_>, value: Value) {
+    fn push(&mut self, name: Text, help: Text, labels: Labels<'_>, value: Value) {
         let new = || Family::new(value.kind(), help);
         let family = self.families.entry(name).or_insert_with(new);
         family.add(labels, value);

@@ -24,7 +24,6 @@ forms! {
 pub struct EnvoyFile {
     /// The number of its text among the sources.
     text: u32,
-    /// Where its lines begin.
     lines: Vec<usize>,
     documents: Vec<RateLimitFile>,
 }

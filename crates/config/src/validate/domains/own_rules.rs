@@ -13,7 +13,6 @@ use tollgate_policy::domains::{ADDRESS_KEYS, DescriptorRule, Step};
 use tollgate_policy::{Cost, Count, Rule, ScopePart};
 
 impl Compiler<'_, '_> {
-    /// Adds one rule.
     pub(super) fn own_rule(&mut self, rule: &RuleOfDescriptors, index: usize) {
         let (rules, context) = (&self.limits.rules, &mut *self.context);
         let whole = format!("decide.rules[{index}]");

@@ -149,7 +149,6 @@ fn set_values(route: &At<RawRoute>) -> impl Iterator<Item = &At<Text>> {
         .map(|(_, value)| value)
 }
 
-/// Limits without a number.
 pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for written in list_of(&raw.routes) {
         for limit in list_of(&written.limits) {

@@ -7,10 +7,9 @@ use std::task::Poll;
 use http::response::Parts;
 use http::{StatusCode, Version};
 
-use super::{opening, unaddressed};
+use super::opening;
 use crate::body::BodyError;
 use crate::forward::request::Outgoing;
-use crate::forward::request_body::RequestBody;
 use crate::forward::response::{Lease, pass_back};
 use crate::forward::response_timeout::ResponseTimeout;
 use crate::forward::retry::{self, Again};
@@ -35,7 +34,6 @@ pub(super) async fn http1(
     if request.version() == Version::HTTP_2 {
         outgoing::downgrade(request);
     }
-    let fields = request.headers().len();
     if !(outgoing.hosted && server.server.base_path.is_empty() && server.host == HostPolicy::Keep) {
         let target = std::mem::take(request.uri_mut());
         let target = outgoing::address(
@@ -47,8 +45,6 @@ pub(super) async fn http1(
         )?;
         *request.uri_mut() = target;
     }
-    // One header was added: the request came without a Host.
-    let named = request.headers().len() == fields;
     let mut headers = std::mem::take(request.headers_mut());
     let body = outgoing
         .progress
@@ -101,17 +97,6 @@ pub(super) async fn http1(
             Ok(fresh) => fresh,
             Err(error) => {
                 outgoing.counted = attempted;
-                // Another server may receive the request. If there is a copy, every attempt uses
-                // it, and the extra headers are still to be written.
-                if !outgoing.has_copy() {
-                    let request = request
-                        .read_back()
-                        .map(|request| request.map(|()| RequestBody::empty()));
-                    // These headers are read back with the others.
-                    outgoing.origin = None;
-                    outgoing.request =
-                        request.and_then(|request| unaddressed(server, request, named));
-                }
                 return Err(error);
             }
         };
@@ -148,7 +133,7 @@ async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Resul
         {
             // With the announced number of bytes a request over HTTP/1 is complete, also if the
             // client has not ended its stream.
-            progress.arrive();
+            progress.arrived.set(true);
         }
         match response {
             Poll::Ready(response) => Poll::Ready(response.map_err(Stop::Failed)),

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::http1::http1;
-use super::{opening, unaddressed};
+use super::opening;
 use crate::body::ResponseBody;
 use crate::forward::error::protocol_error;
 use crate::forward::http2_pool::{Place, Placed};
@@ -28,9 +28,8 @@ use crate::pool::Slot;
 
 /// The reason why an exchange over HTTP/2 failed, and whether the request may be sent again.
 enum Http2Failure {
-    /// The connection accepted no more streams and nothing was sent; the request is returned.
-    Unsent(Box<Request<RequestBody>>),
-    /// The failure is final.
+    /// The connection accepted no more streams and nothing was sent.
+    Unsent,
     Final(ForwardError),
 }
 
@@ -53,15 +52,12 @@ pub(super) async fn http2(
             }
         };
         let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
-        let fields = request.headers().len();
         let request = addressed(server, request)?;
-        // One header fewer: the Host became the authority.
-        let named = request.headers().len() < fields;
         let was_sent = std::mem::replace(&mut outgoing.was_sent, true);
         match converse_http2(&place, request, outgoing).await {
             Ok(response) => break (response, place),
-            Err(Http2Failure::Unsent(request)) => {
-                outgoing.request = unaddressed(server, *request, named);
+            Err(Http2Failure::Unsent) => {
+                outgoing.restore();
                 outgoing.was_sent = was_sent;
             }
             Err(Http2Failure::Final(ForwardError::GoingAway))
@@ -119,14 +115,7 @@ pub(super) async fn http2(
             place,
         )))
     };
-    Ok(Forwarded {
-        blame: outgoing.clients_part().in_response(&head),
-        waited: outgoing.clients_part().waited(),
-        callers_deadline: outgoing.callers_deadline_for(&body),
-        response: Response::from_parts(head, body),
-        verbatim: None,
-        tunnel: None,
-    })
+    Ok(outgoing.forwarded(head, body, None))
 }
 
 async fn converse_http2(
@@ -152,7 +141,7 @@ async fn converse_http2(
 fn failure(error: TrySendError<Request<RequestBody>>, progress: Option<&Progress>) -> Http2Failure {
     let mut error = error;
     match error.take_message() {
-        Some(request) => Http2Failure::Unsent(Box::new(request)),
+        Some(_) => Http2Failure::Unsent,
         None => Http2Failure::Final(classify(error.into_error(), progress)),
     }
 }
@@ -167,7 +156,7 @@ fn classify(error: hyper::Error, progress: Option<&Progress>) -> ForwardError {
         let is_ours = protocols.is_reset() && !protocols.is_library();
         let body = progress
             .filter(|_| is_ours)
-            .and_then(Progress::take_failure);
+            .and_then(|progress| progress.failure.take());
         return body.map_or(ForwardError::Response(error), ForwardError::Body);
     }
     // A GOAWAY and REFUSED_STREAM promise that the request was not processed (RFC 9113 8.7). A

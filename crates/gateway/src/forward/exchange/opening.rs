@@ -21,7 +21,7 @@ pub(super) async fn http1(
 ) -> Result<(Box<Connection>, Slot), ForwardError> {
     let (its, client) = (Rc::clone(server), outgoing.client);
     let opening = async move { its.connector.http1(client).await };
-    open(server, outgoing, slot, Box::pin(opening)).await
+    open(server, outgoing, slot, Box::pin(opening), keep_http1).await
 }
 
 /// A place for one stream.
@@ -31,12 +31,12 @@ pub(super) async fn place(
     slot: Slot,
 ) -> Result<(Placed, Slot), ForwardError> {
     // Most requests find a connection with room, and need no allocation to wait for one.
-    if let Some(place) = server.lanes.free() {
+    if let Some(place) = server.http2_pool.free() {
         return Ok((Placed::Stream(place), slot));
     }
     let its = Rc::clone(server);
-    let opening = async move { its.lanes.place(&its.connector).await };
-    open(server, outgoing, slot, Box::pin(opening)).await
+    let opening = async move { its.http2_pool.place(&its.connector).await };
+    open(server, outgoing, slot, Box::pin(opening), keep).await
 }
 
 /// A place for the first stream of a connection that is opened for it.
@@ -46,17 +46,19 @@ pub(super) async fn fresh(
     slot: Slot,
 ) -> Result<(Placed, Slot), ForwardError> {
     let its = Rc::clone(server);
-    let opening = async move { its.lanes.fresh(&its.connector).await };
-    open(server, outgoing, slot, Box::pin(opening)).await
+    let opening = async move { its.http2_pool.fresh(&its.connector).await };
+    open(server, outgoing, slot, Box::pin(opening), keep).await
 }
 
 /// Waits for an attempt to connect. The future is boxed, because most requests find an open connection
-/// and need no space for connecting. The attempt holds the slot until it ends.
-async fn open<T: Spare>(
+/// and need no space for connecting. The attempt holds the slot until it ends; `keep` receives what it
+/// opens without its request.
+async fn open<T: 'static>(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
     slot: Slot,
     mut opening: Pin<Box<impl Future<Output = Result<T, ForwardError>> + 'static>>,
+    keep: fn(T, &ServerState),
 ) -> Result<(T, Slot), ForwardError> {
     let late = match outgoing.in_time(&mut opening).await {
         Ok(opened) => return Ok((opened?, slot)),
@@ -70,12 +72,24 @@ async fn open<T: Spare>(
     let alone = Alone(Rc::clone(server));
     tokio::task::spawn_local(async move {
         match opening.await {
-            Ok(opened) => opened.keep(&alone.0),
+            Ok(opened) => keep(opened, &alone.0),
             Err(error) => alone.0.observe(&Err(error)),
         }
         drop(slot);
     });
     Err(late)
+}
+
+fn keep_http1(connection: Box<Connection>, server: &ServerState) {
+    server.pool.put(connection);
+}
+
+/// Keeps what was opened for a request that did not wait for it.
+fn keep(opened: Placed, server: &ServerState) {
+    // The connection of a stream is in the pool already.
+    if let Placed::Http1(connection) = opened {
+        server.pool.put(connection);
+    }
 }
 
 /// The attempt to connect to a server that goes on without its request, while this exists.
@@ -84,27 +98,5 @@ struct Alone(Rc<ServerState>);
 impl Drop for Alone {
     fn drop(&mut self) {
         self.0.connects_alone.set(false);
-    }
-}
-
-/// A connection or stream that was opened for a request which did not wait for it.
-trait Spare: 'static {
-    /// Keeps it for other requests.
-    fn keep(self, server: &ServerState);
-}
-
-impl Spare for Box<Connection> {
-    fn keep(self, server: &ServerState) {
-        server.pool.put(self);
-    }
-}
-
-impl Spare for Placed {
-    fn keep(self, server: &ServerState) {
-        match self {
-            // Its connection is in the pool already.
-            Self::Stream(place) => drop(place),
-            Self::Http1(connection) => connection.keep(server),
-        }
     }
 }

@@ -45,7 +45,6 @@ impl Ear {
 pub(in crate::forward) struct Heard {
     stream: Stream,
     ear: Rc<Ear>,
-    /// A write has failed.
     deaf: bool,
 }
 

@@ -20,8 +20,8 @@ async fn narrow(listener: TcpListener) {
     }
 }
 
-async fn stream(lanes: &Http2Pool, connector: &Connector) -> Result<Place, ForwardError> {
-    match lanes.place(connector).await? {
+async fn stream(http2_pool: &Http2Pool, connector: &Connector) -> Result<Place, ForwardError> {
+    match http2_pool.place(connector).await? {
         Placed::Stream(place) => Ok(place),
         Placed::Http1(_) => panic!("nothing is negotiated in clear text"),
     }
@@ -38,12 +38,12 @@ fn a_burst_on_no_connection_keeps_to_the_servers_bound_and_opens_no_more_than_it
         let upstream = upstream(listener.local_addr().expect("bound"));
         tokio::task::spawn_local(narrow(listener));
         let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
-        let lanes = Http2Pool::new(60, 2);
+        let http2_pool = Http2Pool::new(60, 2);
         let mut places = Vec::new();
         for _ in 0..6 {
-            places.push(stream(&lanes, &connector).await.expect("a place"));
+            places.push(stream(&http2_pool, &connector).await.expect("a place"));
         }
-        let streams: Vec<usize> = lanes
+        let streams: Vec<usize> = http2_pool
             .open
             .borrow()
             .iter()
@@ -52,19 +52,19 @@ fn a_burst_on_no_connection_keeps_to_the_servers_bound_and_opens_no_more_than_it
         assert_eq!(streams, [3, 3]);
         assert!(
             matches!(
-                stream(&lanes, &connector).await,
+                stream(&http2_pool, &connector).await,
                 Err(ForwardError::Overloaded)
             ),
             "that is the third"
         );
         places.pop();
         places.push(
-            stream(&lanes, &connector)
+            stream(&http2_pool, &connector)
                 .await
                 .expect("there is room again"),
         );
         assert_eq!(
-            lanes.open.borrow().len(),
+            http2_pool.open.borrow().len(),
             2,
             "on a connection that was there"
         );
@@ -81,9 +81,10 @@ fn a_burst_on_no_connection_keeps_to_the_servers_bound_and_opens_no_more_than_it
 async fn no_request_waits_for_others_attempts_for_longer_than_one_may_take() {
     let upstream = upstream(([192, 0, 2, 1], 80).into());
     let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
-    let lanes = Http2Pool::new(60, 8);
-    let _opening = lanes.opening.lock().await;
-    let outcome = tokio::time::timeout(2 * connector.timeout(), stream(&lanes, &connector)).await;
+    let http2_pool = Http2Pool::new(60, 8);
+    let _opening = http2_pool.opening.lock().await;
+    let outcome =
+        tokio::time::timeout(2 * connector.timeout(), stream(&http2_pool, &connector)).await;
     assert!(matches!(
         outcome.expect("in time"),
         Err(ForwardError::Overloaded)

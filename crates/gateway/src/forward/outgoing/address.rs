@@ -69,28 +69,6 @@ pub(in crate::forward) fn address(
     Uri::from_parts(parts).map_err(|_| ForwardError::Rewrite)
 }
 
-/// Reverts [`address`] for `server`, so that the request can be pointed at another one; `named`
-/// says that it came with a Host. A Host that the policy sets may stay: the policy sets it again.
-pub(in crate::forward) fn unaddress(
-    uri: Uri,
-    headers: &mut HeaderMap,
-    server: &Server,
-    named: bool,
-) -> Option<Uri> {
-    let parts = uri.into_parts();
-    if !named {
-        headers.remove(HOST);
-    } else if let Some(authority) = parts.authority {
-        headers.insert(HOST, HeaderValue::from_str(authority.as_str()).ok()?);
-    }
-    let whole = parts.path_and_query?;
-    if server.base_path.is_empty() {
-        return Some(Uri::from(whole));
-    }
-    let own = whole.as_str().strip_prefix(server.base_path.as_str())?;
-    PathAndQuery::try_from(own).map(Uri::from).ok()
-}
-
 /// The target with the route's prefix replaced, and with one leading slash; all other bytes are
 /// unchanged.
 pub(super) fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
@@ -169,37 +147,7 @@ fn decoded(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forward::tests::{route, server};
-
-    #[test]
-    fn a_request_pointed_at_one_server_can_be_pointed_at_another() {
-        let mut one = server(([127, 0, 0, 1], 1).into());
-        one.base_path = "/one".to_owned();
-        let two = server(([127, 0, 0, 1], 2).into());
-        for host in [HostPolicy::Keep, HostPolicy::Upstream] {
-            for (http2, named) in [(false, false), (false, true), (true, false), (true, true)] {
-                let mut headers = HeaderMap::new();
-                if named {
-                    headers.insert(HOST, HeaderValue::from_static("Asked:80"));
-                }
-                let plain = headers.clone();
-                let at = |server, uri, headers: &mut HeaderMap| {
-                    address(uri, headers, &host, server, http2)
-                };
-                let there = at(&one, Uri::from_static("/x?y"), &mut headers).expect("an address");
-                assert_eq!(there.path(), "/one/x");
-                let back = unaddress(there, &mut headers, &one, named).expect("as it was");
-                let elsewhere = at(&two, back, &mut headers).expect("an address");
-                let mut afresh = plain;
-                let expected = at(&two, Uri::from_static("/x?y"), &mut afresh).expect("an address");
-                assert_eq!(
-                    (elsewhere, headers),
-                    (expected, afresh),
-                    "{host:?} {http2} {named}"
-                );
-            }
-        }
-    }
+    use crate::forward::tests::route;
 
     #[test]
     fn a_prefix_is_cut_as_it_decodes_and_the_rest_stays_as_it_is() {

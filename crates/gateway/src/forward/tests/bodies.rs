@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use super::origin::{OK, Origin};
-use super::relay::{conduct, gateway, gateway_on, gateway_with, route, upstream};
+use super::relay::{defaults, gateway, gateway_on, gateway_with, route, upstream};
 use super::wire::{DEADLINE, read_head, read_response};
 use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
@@ -267,7 +267,7 @@ fn a_body_that_comes_too_slowly_is_408_and_the_end_of_its_connection() {
     let strict = ProxyDefaults {
         body_rate: 1_000,
         body_grace: Micros(100_000),
-        ..conduct()
+        ..defaults()
     };
     let relay = gateway_with(upstream(origin.address), route(), strict);
     let response = relay.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow");
@@ -299,7 +299,7 @@ fn minimum_rate_ignores_streams_and_bodies_with_a_response() {
     let strict = ProxyDefaults {
         body_rate: 1_000,
         body_grace: Micros(20_000),
-        ..conduct()
+        ..defaults()
     };
     let relay = gateway_with(upstream(origin.address), route(), strict);
     for kind in ["application/grpc", "text/plain"] {

@@ -183,7 +183,7 @@ fn a_client_that_leaves_a_full_queue_makes_room_whether_it_sends_a_body_or_not()
 
 #[test]
 fn a_client_that_goes_takes_its_request_along() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         conn.request()?;
         let _ = tell.send(());
@@ -193,7 +193,9 @@ fn a_client_that_goes_takes_its_request_along() {
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
     client.write_all(GET.as_bytes()).expect("sent");
-    told.recv_timeout(DEADLINE).expect("the request arrives");
+    received
+        .recv_timeout(DEADLINE)
+        .expect("the request arrives");
     drop(client);
     origin.wait_closed();
 }

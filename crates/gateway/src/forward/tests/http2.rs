@@ -8,7 +8,7 @@ use http::Response;
 use http_body_util::BodyExt;
 
 use super::origin::{OK, Origin};
-use super::relay::{conduct, gateway, gateway_with, route, upstream};
+use super::relay::{defaults, gateway, gateway_with, route, upstream};
 use super::wire::{DEADLINE, read_head};
 use crate::proxy_defaults::ProxyDefaults;
 use peers::{Message, client, mirror, run, to};
@@ -181,7 +181,7 @@ fn pseudo_headers_in_trailers_are_not_forwarded() {
 
 #[test]
 fn streams_are_cancelled_one_by_one() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         let head = read_head(&mut conn.stream)?;
         let _ = tell.send(());
@@ -197,7 +197,7 @@ fn streams_are_cancelled_one_by_one() {
             .body(Message::default())
             .expect("a request");
         let cancelled = tokio::spawn(client.send_request(request));
-        tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives"))
+        tokio::task::spawn_blocking(move || received.recv_timeout(DEADLINE).expect("it arrives"))
             .await
             .expect("ran");
         cancelled.abort();
@@ -213,7 +213,7 @@ fn streams_are_cancelled_one_by_one() {
 
 #[test]
 fn a_body_that_others_leave_no_room_for_is_not_held_against_its_caller() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         read_head(&mut conn.stream)?;
         let _ = tell.send(());
@@ -225,11 +225,11 @@ fn a_body_that_others_leave_no_room_for_is_not_held_against_its_caller() {
     });
     let mut upstream = upstream(origin.address);
     (upstream.connections, upstream.queue_timeout) = (1, Micros::from_secs(3));
-    let conduct = ProxyDefaults {
+    let defaults = ProxyDefaults {
         body_idle: Micros::from_secs(1),
-        ..conduct()
+        ..defaults()
     };
-    let gateway = gateway_with(upstream, route(), conduct);
+    let gateway = gateway_with(upstream, route(), defaults);
     run(async {
         let stream = tokio::net::TcpStream::connect(gateway.address)
             .await
@@ -247,7 +247,7 @@ fn a_body_that_others_leave_no_room_for_is_not_held_against_its_caller() {
         let (response, mut body) = client.send_request(post("2097153"), false).expect("sent");
         body.send_data(Bytes::from_static(b"a"), false)
             .expect("taken");
-        tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives"))
+        tokio::task::spawn_blocking(move || received.recv_timeout(DEADLINE).expect("it arrives"))
             .await
             .expect("ran");
         // These wait for the server's only place, and fill the connection's window meanwhile: 1 MiB.

@@ -257,7 +257,7 @@ fn more_requests_than_a_connection_takes_open_another() {
 
 #[test]
 fn connections_on_which_the_server_takes_nothing_are_not_kept() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         conn.stream.read_exact(&mut [0; 24])?;
         let stream = request(conn)?;
@@ -283,7 +283,7 @@ fn connections_on_which_the_server_takes_nothing_are_not_kept() {
     }
     for _ in 0..3 {
         assert_eq!(
-            told.recv_timeout(Duration::from_secs(20)),
+            received.recv_timeout(Duration::from_secs(20)),
             Ok(true),
             "closed by us"
         );
@@ -328,7 +328,7 @@ const HASTY: &str = "POST /pkg.Service/Slow HTTP/1.1\r\nHost: a\r\nConnection: c
 
 #[test]
 fn grpc_timeout_of_the_call_is_kept_and_forwarded() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         greet(conn, b"")?;
         let _ = request(conn)?;
@@ -347,6 +347,7 @@ fn grpc_timeout_of_the_call_is_kept_and_forwarded() {
         (200, Some("4")),
         "DEADLINE_EXCEEDED: {response:?}"
     );
-    told.recv_timeout(Duration::from_secs(10))
+    received
+        .recv_timeout(Duration::from_secs(10))
         .expect("the call is cancelled upstream");
 }

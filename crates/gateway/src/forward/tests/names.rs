@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::origin::{Conn, Origin};
-use super::relay::{Gateway, conduct, gateway_of, route, server, upstream};
+use super::relay::{Gateway, defaults, gateway_of, route, server, upstream};
 use super::wire::{read_response, wait_until};
 use crate::forward::UpstreamHealth;
 use crate::forward::members::{Members, bit};
@@ -51,8 +51,8 @@ fn resolve(table: &Table, addresses: &[SocketAddr]) {
     table.lock().addresses.insert(name, addresses.to_vec());
 }
 
-fn gateway(upstream: Upstream, fleet: UpstreamHealth) -> Gateway {
-    gateway_of(upstream, route(), conduct(), fleet)
+fn gateway(upstream: Upstream, health: UpstreamHealth) -> Gateway {
+    gateway_of(upstream, route(), defaults(), health)
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn name_with_several_addresses_is_several_servers() {
     let (one, other, dead) = two("one", "other");
     let table = Table::default();
     resolve(&table, &[one.address, dead, other.address]);
-    let fleet = UpstreamHealth::with_names(&table);
+    let health = UpstreamHealth::with_names(&table);
     let mut upstream = named(one.address);
     upstream.eject = Eject {
         failures: 1000,
         wait: Micros::from_secs(60),
     };
-    let gateway = gateway(upstream.clone(), fleet.clone());
+    let gateway = gateway(upstream.clone(), health.clone());
     let bodies: Vec<String> = (0..30)
         .map(|_| gateway.ask(POST))
         .map(|response| response.body)
@@ -100,7 +100,7 @@ fn name_with_several_addresses_is_several_servers() {
         30,
         "one attempt, and the other addresses in it: {bodies:?}"
     );
-    let mut names: Vec<String> = fleet
+    let mut names: Vec<String> = health
         .status(&upstream)
         .into_iter()
         .map(|status| status.server)
@@ -117,7 +117,7 @@ fn name_each_address_has_health_checks_of_its_own() {
     let (ill, well, _) = two("ill", "well");
     let table = Table::default();
     resolve(&table, &[ill.address, well.address]);
-    let fleet = UpstreamHealth::with_names(&table);
+    let health = UpstreamHealth::with_names(&table);
     let mut upstream = named(ill.address);
     upstream.health = Some(Health {
         path: "/healthz".into(),
@@ -126,10 +126,10 @@ fn name_each_address_has_health_checks_of_its_own() {
         healthy_after: 1,
         unhealthy_after: 1,
     });
-    let gateway = gateway(upstream.clone(), fleet.clone());
+    let gateway = gateway(upstream.clone(), health.clone());
     gateway.ask(GET);
     wait_until("the ill one is known", || {
-        fleet.status(&upstream).iter().any(|status| {
+        health.status(&upstream).iter().any(|status| {
             status
                 .state
                 .is_some_and(|state| state.label() == "unhealthy")
@@ -165,19 +165,19 @@ fn name_last_addresses_outlive_a_reload_while_the_resolver_fails() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
     resolve(&table, &[one.address]);
-    let fleet = UpstreamHealth::with_names(&table);
-    let before = gateway(named(one.address), fleet.clone());
+    let health = UpstreamHealth::with_names(&table);
+    let before = gateway(named(one.address), health.clone());
     assert_eq!(before.ask(GET).body, "one");
     table.lock().addresses.clear();
     let mut edited = named(one.address);
     edited.attempts = 2;
-    let after = gateway(edited.clone(), fleet.clone());
+    let after = gateway(edited.clone(), health.clone());
     assert_eq!(after.ask(GET).body, "one", "an edit of the upstream");
     drop((before, after));
     edited.name = "renamed".into();
     edited.servers[0].base_path = "/b".into();
     assert_eq!(
-        gateway(edited, fleet).ask(GET).body,
+        gateway(edited, health).ask(GET).body,
         "one",
         "an upstream without a request since the reload"
     );

@@ -37,7 +37,7 @@ struct Relay {
     clock: Clock,
     upstream: Arc<Upstream>,
     policy: Arc<Policy>,
-    conduct: Arc<ProxyDefaults>,
+    defaults: Arc<ProxyDefaults>,
     causes: Arc<Mutex<Vec<Cause>>>,
 }
 
@@ -64,7 +64,7 @@ impl Relay {
             request_edits: edits::filled(&self.policy, &request, connection.peer()),
             caller: 0,
             body_max: route.body_max,
-            conduct: &self.conduct,
+            defaults: &self.defaults,
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
             guarded: &Arc::default(),
@@ -231,11 +231,11 @@ pub(super) fn gateway(upstream: Upstream) -> Gateway {
 
 /// A gateway in front of `upstream`, by `route`.
 pub(super) fn gateway_on(upstream: Upstream, route: Route) -> Gateway {
-    gateway_with(upstream, route, conduct())
+    gateway_with(upstream, route, defaults())
 }
 
 /// What is asked of every request: silence for five seconds at most. It adds nothing to what the tests compare.
-pub(super) fn conduct() -> ProxyDefaults {
+pub(super) fn defaults() -> ProxyDefaults {
     ProxyDefaults {
         body_idle: Micros::from_secs(5),
         upgrade_idle: Micros::from_secs(5),
@@ -245,16 +245,16 @@ pub(super) fn conduct() -> ProxyDefaults {
 }
 
 /// A gateway in front of `upstream`, by `route`, that treats requests like this.
-pub(super) fn gateway_with(upstream: Upstream, route: Route, conduct: ProxyDefaults) -> Gateway {
-    gateway_of(upstream, route, conduct, UpstreamHealth::default())
+pub(super) fn gateway_with(upstream: Upstream, route: Route, defaults: ProxyDefaults) -> Gateway {
+    gateway_of(upstream, route, defaults, UpstreamHealth::default())
 }
 
-/// A gateway in front of `upstream` that knows names and servers as `fleet` does.
+/// A gateway in front of `upstream` that knows names and servers as `health` does.
 pub(super) fn gateway_of(
     upstream: Upstream,
     route: Route,
-    conduct: ProxyDefaults,
-    fleet: UpstreamHealth,
+    defaults: ProxyDefaults,
+    health: UpstreamHealth,
 ) -> Gateway {
     let listen = Listen {
         address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()),
@@ -264,7 +264,7 @@ pub(super) fn gateway_of(
     let Address::Tcp(address) = bound[0].address else {
         panic!("bound to TCP")
     };
-    let (upstream, conduct) = (Arc::new(upstream), Arc::new(conduct));
+    let (upstream, defaults) = (Arc::new(upstream), Arc::new(defaults));
     let policy = Arc::new(edits::policy(&upstream, route));
     let causes = Arc::<Mutex<Vec<Cause>>>::default();
     let recorded = Arc::clone(&causes);
@@ -273,7 +273,7 @@ pub(super) fn gateway_of(
         1,
         Arc::new(Shared::new(Settings::default())),
         move |_| Relay {
-            forwarder: Forwarder::of(fleet.clone()),
+            forwarder: Forwarder::of(health.clone()),
             limiter: Limiter::new(
                 &[],
                 Arc::new(Backend::None),
@@ -283,7 +283,7 @@ pub(super) fn gateway_of(
             clock: Clock::system(),
             upstream: Arc::clone(&upstream),
             policy: Arc::clone(&policy),
-            conduct: Arc::clone(&conduct),
+            defaults: Arc::clone(&defaults),
             causes: Arc::clone(&recorded),
         },
     )

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::http2_pool::{greet, respond_to_all};
 use super::origin::{OK, Origin, respond};
-use super::relay::{conduct, gateway, gateway_of, in_turn, route, upstream};
+use super::relay::{defaults, gateway, gateway_of, in_turn, route, upstream};
 use super::wire::{DEADLINE, RawResponse, read_response, wait_until};
 use crate::forward::{ServerHealth, UpstreamHealth};
 use tollgate_limit::Micros;
@@ -101,19 +101,19 @@ fn total_time_that_passes_while_connecting_ejects_no_server_and_the_connect_time
         slow.timeouts.connect = Micros::from_secs(60);
         quick.timeouts.connect = Micros(600_000);
 
-        let fleet = UpstreamHealth::default();
-        let gateway = gateway_of(slow, route(), conduct(), fleet);
+        let health = UpstreamHealth::default();
+        let gateway = gateway_of(slow, route(), defaults(), health);
         let served = |response: RawResponse| response.body == "ok";
         let count = (0..6).filter(|_| served(gateway.ask(request))).count();
         assert_eq!(count, 3, "a time that a request had left says nothing");
 
-        let fleet = UpstreamHealth::default();
-        let state = |fleet: &UpstreamHealth| fleet.status(&quick)[0].state;
-        let gateway = gateway_of(quick.clone(), route(), conduct(), fleet.clone());
+        let health = UpstreamHealth::default();
+        let state = |health: &UpstreamHealth| health.status(&quick)[0].state;
+        let gateway = gateway_of(quick.clone(), route(), defaults(), health.clone());
         let count = (0..2).filter(|_| served(gateway.ask(request))).count();
         assert_eq!(count, 1);
         wait_until("the server is left out", || {
-            state(&fleet) == Some(ServerHealth::Ejected)
+            state(&health) == Some(ServerHealth::Ejected)
         });
     }
 }
@@ -189,15 +189,15 @@ fn calls_that_give_up_while_connecting_count_as_one_failure() {
         hung.attempts = 1;
         hung.timeouts.connect = Micros(600_000);
         hung.eject.failures = 3;
-        let fleet = UpstreamHealth::default();
-        let gateway = gateway_of(hung.clone(), route(), conduct(), fleet.clone());
+        let health = UpstreamHealth::default();
+        let gateway = gateway_of(hung.clone(), route(), defaults(), health.clone());
         let call = CALL.replace("200m", "20m");
         for _ in 0..6 {
             assert!(is_late(&gateway.ask(&call)), "HTTP/2: {http2}");
         }
         // The second failure, after the end of the attempts before.
         assert_eq!(gateway.ask(GET).status, 502, "HTTP/2: {http2}");
-        let state = fleet.status(&hung)[0].state;
+        let state = health.status(&hung)[0].state;
         assert_ne!(state, Some(ServerHealth::Ejected), "HTTP/2: {http2}");
     }
 }
@@ -218,7 +218,7 @@ fn connection_that_is_opened_after_its_request_gave_up_serves_the_next_one() {
         for _ in &waiting {
             listener.accept().expect("it waits");
         }
-        let (tell, told) = mpsc::channel();
+        let (tell, received) = mpsc::channel();
         let origin = Origin::of(listener, move |conn| {
             if http2 {
                 greet(conn, b"")?;
@@ -229,7 +229,7 @@ fn connection_that_is_opened_after_its_request_gave_up_serves_the_next_one() {
                 false => respond(OK)(conn),
             }
         });
-        told.recv_timeout(DEADLINE).expect("it is opened");
+        received.recv_timeout(DEADLINE).expect("it is opened");
         assert_eq!(gateway.ask(GET).status, 200, "HTTP/2: {http2}");
         assert_eq!(origin.records().len(), 1, "HTTP/2: {http2}: no other one");
     }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use super::origin::{OK, Origin};
-use super::relay::{conduct, gateway, gateway_with, route, upstream};
+use super::relay::{defaults, gateway, gateway_with, route, upstream};
 use super::wire::{DEADLINE, read_head, read_response};
 use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
@@ -83,7 +83,7 @@ fn a_tunnel_in_which_nothing_moves_is_closed() {
     let origin = echo();
     let impatient = ProxyDefaults {
         upgrade_idle: Micros(100_000),
-        ..conduct()
+        ..defaults()
     };
     let gateway = gateway_with(upstream(origin.address), route(), impatient);
     let mut client = gateway.connect();
@@ -116,7 +116,7 @@ fn the_end_of_one_side_is_the_others_at_once() {
 #[test]
 fn upgrade_close_frame_is_sent_between_two_messages() {
     let (drained, go) = std::sync::mpsc::channel::<()>();
-    let (told, heard) = std::sync::mpsc::channel();
+    let (sender, heard) = std::sync::mpsc::channel();
     let go = std::sync::Mutex::new(go);
     let origin = Origin::start(move |conn| {
         conn.until("\r\n\r\n")?;
@@ -129,7 +129,7 @@ fn upgrade_close_frame_is_sent_between_two_messages() {
         conn.stream.write_all(&[b'c', b'd', 0x80, 1])?;
         conn.stream.write_all(&[b'e', 0x81, 1, b'f'])?;
         conn.stream.read_exact(&mut bytes[4..])?;
-        let _ = told.send(bytes);
+        let _ = sender.send(bytes);
         Ok(())
     });
     let gateway = gateway(upstream(origin.address));
@@ -155,7 +155,7 @@ fn upgrade_close_frame_is_sent_between_two_messages() {
         [b'c', b'd', 0x80, 1, b'e', 0x88, 2, 0x03, 0xe9],
         "nothing behind it"
     );
-    let bytes = heard.recv_timeout(DEADLINE).expect("told");
+    let bytes = heard.recv_timeout(DEADLINE).expect("it comes");
     assert_eq!(&bytes[..9], &[0x81, 0x83, 0, 0, 0, 0, b'x', b'y', b'z']);
     let farewell = &bytes[9..];
     assert_eq!(farewell[..2], [0x88, 0x82], "{farewell:?}");
@@ -179,7 +179,7 @@ fn upgrade_other_than_websocket_is_not_changed() {
     });
     let raw = ProxyDefaults {
         upgrades: vec!["raw".to_owned()],
-        ..conduct()
+        ..defaults()
     };
     let gateway = gateway_with(upstream(origin.address), route(), raw);
     let mut client = gateway.connect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::origin::{OK, Origin};
-use super::relay::{conduct, gateway, gateway_of, in_turn, route, server, upstream};
+use super::relay::{defaults, gateway, gateway_of, in_turn, route, server, upstream};
 use super::wire::{read_head, read_response, wait_until};
 use crate::forward::{ServerHealth, UpstreamHealth};
 use tollgate_limit::Micros;
@@ -67,15 +67,16 @@ fn a_callers_own_deadline_speaks_against_no_server() {
     let gateway = gateway(in_turn(upstream(slow.address), well.address));
     let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\ngrpc-timeout: 200m\r\n\
                  Content-Length: 0\r\n\r\n";
-    let told: Vec<_> = (0..4)
+    let received: Vec<_> = (0..4)
         .map(|_| gateway.ask(hasty).header("grpc-status").map(str::to_owned))
         .collect();
     assert_eq!(
-        told.iter()
-            .filter(|told| told.as_deref() == Some("4"))
+        received
+            .iter()
+            .filter(|received| received.as_deref() == Some("4"))
             .count(),
         2,
-        "{told:?}"
+        "{received:?}"
     );
     let bodies: Vec<String> = (0..4).map(|_| gateway.ask(GET).body).collect();
     assert_eq!(
@@ -141,10 +142,10 @@ fn health_checks_count_a_redirection_as_good_and_silence_as_bad() {
         healthy_after: 1,
         unhealthy_after: 1,
     });
-    let fleet = UpstreamHealth::default();
-    let gateway = gateway_of(two.clone(), route(), conduct(), fleet.clone());
+    let health = UpstreamHealth::default();
+    let gateway = gateway_of(two.clone(), route(), defaults(), health.clone());
     gateway.ask(GET);
-    let state = |index: usize| fleet.status(&two)[index].state;
+    let state = |index: usize| health.status(&two)[index].state;
     wait_until("silence is bad", || {
         state(1) == Some(ServerHealth::Unhealthy)
     });
@@ -180,9 +181,9 @@ fn total_timeout_cuts_off_a_slow_response() {
 #[test]
 fn the_proxy_protocol_names_the_client_on_a_connection_of_its_own() {
     let origin = Origin::responding(OK);
-    let mut told = upstream(origin.address);
-    told.proxy_protocol = ProxyProtocol::V1;
-    let gateway = gateway(told);
+    let mut received = upstream(origin.address);
+    received.proxy_protocol = ProxyProtocol::V1;
+    let gateway = gateway(received);
     for _ in 0..2 {
         let mut client = gateway.connect();
         let from = client.local_addr().expect("connected");

@@ -25,7 +25,6 @@ pub(super) struct Frames {
 pub(super) enum Role {
     /// A client, whose frames are masked (section 5.3).
     Client,
-    /// A server.
     Server,
 }
 

@@ -19,13 +19,11 @@ use tollgate_policy::{Claims, Policy, TooManyBuckets};
 pub(super) enum Applies<'p> {
     /// Nothing: it matches no rule, or a rule that another one replaces.
     Nothing,
-    /// A rule without limits.
     Unlimited,
     /// A rule that refuses everything.
     Refuses(&'p Arc<str>, bool),
     /// Limits: the positions of their charges.
     Limits(Found<'p>, SmallVec<[usize; 2]>),
-    /// Units are given back.
     GivesBack(Found<'p>, u64),
 }
 

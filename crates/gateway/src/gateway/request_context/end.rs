@@ -26,7 +26,7 @@ impl RequestContext {
     ) {
         if let (Ok(forwarded), true) = (outcome, self.snapshot.follows) {
             let (status, headers) = (forwarded.response.status(), forwarded.response.headers());
-            let now = self.side.clock.now();
+            let now = self.side.shared.clock.now();
             follow(
                 &self.snapshot.limiter,
                 &self.account.claims,
@@ -41,7 +41,7 @@ impl RequestContext {
         let outcome = outcome.map(|forwarded| forwarded.response.status());
         self.upstream = u32::try_from(upstream).ok();
         let slot = self.snapshot.labels.upstream(upstream);
-        let took = self.side.clock.now().since(since);
+        let took = self.side.shared.clock.now().since(since);
         if sign != ServerSign::Nothing {
             let lost = outcome.map_or(true, |status| status == StatusCode::SERVICE_UNAVAILABLE);
             let took = Micros(took.0.saturating_sub(waited.0));
@@ -106,11 +106,6 @@ impl RequestContext {
         }
     }
 
-    /// Records that the response is not received, because the client left.
-    pub(in crate::gateway) const fn response_unreceived(&mut self) {
-        self.status = STATUS_CLIENT_LEFT;
-    }
-
     /// Records that the response has ended after `bytes` bytes of body: settles, counts and logs
     /// the request.
     pub(in crate::gateway) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
@@ -124,7 +119,7 @@ impl RequestContext {
     fn record(&mut self, sent: u64, whole: bool) {
         self.closed = true;
         if self.placed {
-            self.side.requests.fetch_sub(1, Ordering::Relaxed);
+            self.side.shared.requests.fetch_sub(1, Ordering::Relaxed);
         }
         // An upstream may end a response in order when the deadline has passed.
         if self.callers_deadline.is_some_and(CallersDeadline::is_due) {
@@ -133,7 +128,7 @@ impl RequestContext {
         if self.account.on_end(sent, whole) {
             self.count_near_after();
         }
-        let took = self.side.clock.now().since(self.account.at).0;
+        let took = self.side.shared.clock.now().since(self.account.at).0;
         self.side.metrics.finished(
             self.snapshot.labels.route(self.account.route),
             self.status,
@@ -199,4 +194,4 @@ pub(crate) const CLIENT_LEFT: &str = "client_left";
 /// The reason if the gateway panicked.
 pub(crate) const PANIC: &str = "panic";
 /// The logged status if the client left before there was a response (as in NGINX).
-pub(super) const STATUS_CLIENT_LEFT: u16 = 499;
+pub(in crate::gateway) const STATUS_CLIENT_LEFT: u16 = 499;

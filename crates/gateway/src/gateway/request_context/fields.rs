@@ -12,7 +12,6 @@ use tollgate_response::{Asked, Form, write_headers};
 /// The headers of a response that are not in its header table but are written after it.
 pub(super) enum Lines {
     Nothing,
-    /// The quota headers.
     Quota,
     /// All headers of a refusal with this content type and retry time, and the quota headers.
     Refusal(HeaderValue, Option<Micros>),

@@ -37,7 +37,7 @@ impl RequestContext {
         for charge in permit.open_charges() {
             let first = self.account.claims.charges()[charge.place].cost;
             if brings_near(&charge, first) {
-                writer.near(charge.limit, charge.key, self.side.clock.now());
+                writer.near(charge.limit, charge.key, self.side.shared.clock.now());
             }
         }
     }

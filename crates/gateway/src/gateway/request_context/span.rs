@@ -18,7 +18,6 @@ impl RequestContext {
     #[inline]
     pub(in crate::gateway) const fn pass_trace_on(&self, _headers: &mut HeaderMap) {}
 
-    /// Exports the span.
     #[inline]
     pub(super) const fn export(&self, _bytes: [u64; 2], _took: u64) {}
 }
@@ -34,7 +33,7 @@ pub(super) struct Own {
 impl RequestContext {
     /// Whether the request is sampled; it is then part of a trace with the gateway's own span.
     pub(super) fn sample(&mut self) -> bool {
-        let Some(spans) = &self.side.spans else {
+        let Some(spans) = &self.side.shared.spans else {
             return false;
         };
         let Some(trace) = spans.sampled(self.trace, || fastrand::u64(..)) else {
@@ -61,9 +60,9 @@ impl RequestContext {
         }
     }
 
-    /// Exports the span.
     pub(super) fn export(&self, [received, sent]: [u64; 2], took: u64) {
-        let (Some(own), Some(spans), Some(head)) = (&self.span, &self.side.spans, &self.head)
+        let (Some(own), Some(spans), Some(head)) =
+            (&self.span, &self.side.shared.spans, &self.head)
         else {
             return;
         };

@@ -10,16 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
-use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use hyper::service::{HttpService, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWrite;
 
-use super::count_timeout;
-use crate::server::accept::Acceptor;
-use crate::server::bounds::Place;
+use super::{Setup, count_timeout};
 use crate::server::gathered::{Gathered, Turns};
 use crate::server::inbound::Inbound;
 use crate::server::io::{Io, Transport};
@@ -27,63 +23,72 @@ use crate::server::respond::{Served, respond};
 use crate::server::state::{Hold, State, Tracked, UnderWay, Wait};
 use crate::server::streams::Streams;
 use crate::server::window::Window;
-use crate::server::{ConnInfo, Handler, Settings, Shared};
+use crate::server::{Handler, Settings, Shared};
 use crate::timers::Deadline;
 use crate::worker::Task;
 
-/// Serves HTTP/2 to the end of the connection, which begins with the bytes already read (`ahead`).
-///
-/// The future has only what serving needs: one with these arguments would keep their space for as
-/// long as the connection lasts.
-pub(super) fn speak2<H: Handler>(
-    (transport, place): (Transport, Place),
-    ahead: Bytes,
-    mut connection: ConnInfo,
-    acceptor: Rc<Acceptor<H>>,
-    settings: Arc<Settings>,
-    deadline: Deadline,
-    task: Task,
-) -> impl Future<Output = ()> + use<H> {
-    let state = Arc::new(State::default());
-    let window = Window::default();
-    connection.window = Some(window.clone());
-    let io = Gathered::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
-    let served = Rc::new(Served {
-        handler: Rc::clone(&acceptor.handler),
-        connection: Rc::new(connection),
-        settings: Arc::clone(&settings),
-        shared: Arc::clone(&acceptor.shared),
-    });
-    let requests = Arc::clone(&state);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let under_way = UnderWay::begin(&requests);
-        if *request.method() == Method::CONNECT {
-            request.extensions_mut().insert(Hold::begin(&requests));
-        }
-        let served = Rc::clone(&served);
-        async move {
-            let request = request.map(|body| Inbound::http2(body, &under_way.0));
-            let response = respond(&served, request).await;
-            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, under_way)))
-        }
-    });
-    let connection =
-        builder2(&settings, &acceptor.shared).serve_connection(TokioIo::new(io.clone()), service);
-    let mut turns = Turns {
-        connection: Box::pin(connection),
-        io,
-    };
-    async move {
-        let mut drive = Drive {
-            state: &state,
-            settings: &settings,
+impl<H: Handler> Setup<H> {
+    /// Serves HTTP/2 to the end of the connection, which begins with the bytes already read (`ahead`).
+    ///
+    /// The future has only what serving needs: one with these arguments would keep their space for as
+    /// long as the connection lasts.
+    pub(super) fn http2(
+        self,
+        transport: Transport,
+        ahead: Bytes,
+    ) -> impl Future<Output = ()> + use<H> {
+        let Self {
+            mut connection,
+            acceptor,
+            settings,
             deadline,
-            current: Wait::Head,
-            task: &task,
-            closing: false,
+            place,
+            task,
+        } = self;
+        let state = Arc::new(State::default());
+        let window = Window::default();
+        connection.window = Some(window.clone());
+        let io = Gathered::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
+        let served = Rc::new(Served {
+            handler: Rc::clone(&acceptor.handler),
+            connection: Rc::new(connection),
+            settings: Arc::clone(&settings),
+            shared: Arc::clone(&acceptor.shared),
+        });
+        let requests = Arc::clone(&state);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let under_way = UnderWay::begin(&requests);
+            if *request.method() == Method::CONNECT {
+                request.extensions_mut().insert(Hold::begin(&requests));
+            }
+            let served = Rc::clone(&served);
+            async move {
+                let request = request.map(|body| Inbound::http2(body, &under_way.0));
+                let response = respond(&served, request).await;
+                Ok::<_, Infallible>(response.map(|body| Tracked::new(body, under_way)))
+            }
+        });
+        let connection = builder2(&settings, &acceptor.shared)
+            .serve_connection(TokioIo::new(io.clone()), service);
+        let mut turns = Turns {
+            connection: Box::pin(connection),
+            io,
         };
-        if let Err(wait) = drive.run(Pin::new(&mut turns)).await {
-            count_timeout(wait, &acceptor);
+        async move {
+            let mut drive = Drive {
+                state: &state,
+                settings: &settings,
+                deadline,
+                current: Wait::Head,
+                task: &task,
+                closing: false,
+            };
+            let driven = drive.run(Pin::new(&mut turns), |turns| {
+                turns.get_mut().connection.as_mut().graceful_shutdown();
+            });
+            if let Err(wait) = driven.await {
+                count_timeout(wait, &acceptor);
+            }
         }
     }
 }
@@ -100,12 +105,16 @@ struct Drive<'a> {
 }
 
 impl Drive<'_> {
-    /// Drives it to its end; the error is the event whose deadline passed.
-    async fn run<C: Graceful>(&mut self, mut connection: Pin<&mut C>) -> Result<(), Wait> {
+    /// Drives it to its end, which `close` begins in order; the error is the event whose deadline passed.
+    async fn run<C: Future<Output = hyper::Result<()>>>(
+        &mut self,
+        mut connection: Pin<&mut C>,
+        close: impl Fn(Pin<&mut C>),
+    ) -> Result<(), Wait> {
         std::future::poll_fn(|context| {
             if !self.closing && self.task.poll_drain(context).is_ready() {
                 self.closing = true;
-                connection.as_mut().close();
+                close(connection.as_mut());
             }
             // The library has refused violations of the protocol, and they were counted by their
             // frames.
@@ -122,7 +131,7 @@ impl Drive<'_> {
                 }
                 // An idle connection receives GOAWAY, and time to read it.
                 self.closing = true;
-                connection.as_mut().close();
+                close(connection.as_mut());
                 self.deadline.reset(GOODBYE);
                 if connection.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Ok(()));
@@ -145,32 +154,6 @@ impl Drive<'_> {
             Wait::Reader(_) => self.deadline.reset(self.settings.body_idle),
             Wait::Handler => self.deadline.clear(),
         }
-    }
-}
-
-/// A connection that can be closed gracefully after its requests in progress.
-trait Graceful: Future<Output = hyper::Result<()>> {
-    fn close(self: Pin<&mut Self>);
-}
-
-impl<C: Graceful, T: AsyncWrite + Unpin> Graceful for Turns<C, T> {
-    fn close(mut self: Pin<&mut Self>) {
-        self.connection.as_mut().close();
-    }
-}
-
-impl<I, S, B, E> Graceful for http2::Connection<I, S, E>
-where
-    Self: Future<Output = hyper::Result<()>>,
-    S: HttpService<Incoming, ResBody = B>,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: Body + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
-{
-    fn close(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
     }
 }
 

@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// Called when the body of the request `number` was dropped.
-    pub(in crate::server) fn forsake(&mut self, number: u32) {
+    pub(in crate::server) fn body_dropped(&mut self, number: u32) {
         if number == self.request && !self.is_read() {
             self.reader_waits = false;
             if let Some(driver) = self.driver.take() {
@@ -182,7 +182,6 @@ impl Core {
         read
     }
 
-    /// Writes the output.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some((transport, _)) = &mut self.transport else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));

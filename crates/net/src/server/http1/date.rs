@@ -45,17 +45,17 @@ mod tests {
         let mut line = Vec::new();
         write_date(&mut line);
         let line = String::from_utf8(line).expect("text");
-        let told = line
+        let dated = line
             .strip_prefix("date: ")
             .and_then(|line| line.strip_suffix("\r\n"));
-        let told = httpdate::parse_http_date(told.expect("one line")).expect("a date");
-        let told = told
+        let dated = httpdate::parse_http_date(dated.expect("one line")).expect("a date");
+        let dated = dated
             .duration_since(UNIX_EPOCH)
             .expect("after 1970")
             .as_secs();
-        assert!((before..=unix_seconds()).contains(&told), "{line}");
-        // A line of an earlier second is not told again.
-        DATED.set(told - 1);
+        assert!((before..=unix_seconds()).contains(&dated), "{line}");
+        // A line of an earlier second is not dated again.
+        DATED.set(dated - 1);
         DATE_LINE.with_borrow_mut(|line| *line = b"date: old\r\n".to_vec());
         let mut line = Vec::new();
         write_date(&mut line);

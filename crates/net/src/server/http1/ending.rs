@@ -21,7 +21,6 @@ impl<H: Handler> Connection<H> {
         input[..input.len().min(BEGINNING)].to_vec()
     }
 
-    /// Closes the connection.
     pub(super) async fn end(&mut self, stop: Stop) {
         let began = self.beginning(stop);
         let heard = !self.core.borrow().input.is_empty();

@@ -61,7 +61,6 @@ pub(super) fn serve<H: Handler>(
         fields: settings.headers,
         target: settings.target_bytes,
     };
-    // Boxed, because a future may hold its own local variables twice.
     let mut connection = Box::new(Connection {
         core: Rc::new(RefCell::new(Core::new(
             opened.transport,
@@ -82,8 +81,6 @@ pub(super) fn serve<H: Handler>(
     });
     async move {
         loop {
-            // Boxed, so that a resting connection does not pay for the space of this future. It is
-            // made in its box: moved there, it is copied whole, with kibibytes that it does not use yet.
             let work = Box::write(Box::new_uninit(), connection.work());
             let stop = Box::into_pin(work).await;
             if stop != Stop::Rest {
@@ -134,7 +131,6 @@ enum Stop {
     Unread,
     /// It was idle for too long.
     Idle,
-    /// The head was refused.
     Bad(BadHead),
 }
 

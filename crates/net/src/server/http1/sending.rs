@@ -32,7 +32,6 @@ impl<H: Handler> Connection<H> {
         std::future::poll_fn(|cx| Poll::Ready(self.core.borrow_mut().drain(cx))).await
     }
 
-    /// Writes the response.
     pub(super) async fn send(
         &mut self,
         response: Response<H::Body>,

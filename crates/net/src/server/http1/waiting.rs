@@ -15,7 +15,6 @@ use tollgate_http1::request::Head;
 pub(super) enum Waits {
     /// The rest of a head.
     Head,
-    /// A request's first byte.
     Idle,
     /// None so far.
     Unset,

@@ -77,11 +77,11 @@ impl Handler for ByPath {
                 ..Chunks::default()
             }),
             "/counted" => {
-                let told = Some(Arc::clone(&self.held));
+                let polled = Some(Arc::clone(&self.held));
                 Response::new(Chunks {
                     bytes: vec![b'x'; 1 << 16].into(),
                     left: 1 << 10,
-                    told,
+                    polled,
                     ..Chunks::default()
                 })
             }
@@ -148,14 +148,14 @@ impl Handler for ByPath {
 pub(super) struct Chunks {
     bytes: Bytes,
     left: usize,
-    /// The number is not told.
+    /// The number is not polled.
     streams: bool,
     /// The last piece is followed by an error.
     breaks: bool,
     /// The last piece is followed by nothing.
     hangs: bool,
     /// Gets a permit for each piece that was sent.
-    told: Option<Arc<tokio::sync::Semaphore>>,
+    polled: Option<Arc<tokio::sync::Semaphore>>,
     /// Gets a permit when the connection fails.
     unsent: Option<Arc<tokio::sync::Semaphore>>,
 }
@@ -193,8 +193,8 @@ impl Body for Chunks {
         match self.left.checked_sub(1) {
             Some(left) => {
                 self.left = left;
-                if let Some(told) = &self.told {
-                    told.add_permits(1);
+                if let Some(polled) = &self.polled {
+                    polled.add_permits(1);
                 }
                 Poll::Ready(Some(Ok(Frame::data(self.bytes.clone()))))
             }

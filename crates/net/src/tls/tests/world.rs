@@ -1,4 +1,4 @@
-//! An authority, and a server that answers with what the handshake told.
+//! An authority, and a server that answers with what the handshake answer.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::server::{ConnInfo, Handler, Inbound, Payload, Settings, Shared, serve
 use crate::tls::{CertificateFiles, ServerTls, TlsSettings};
 use crate::worker::Workers;
 
-/// Answers with what the handshake told.
+/// Answers with what the handshake answer.
 struct Tell;
 
 impl Payload for Full<Bytes> {}
@@ -34,13 +34,13 @@ impl Handler for Tell {
     ) -> Response<Full<Bytes>> {
         let tls = connection.tls.clone().expect("only TLS is listened for");
         let version = if connection.http2 { "h2" } else { "h1" };
-        let told = format!(
+        let answer = format!(
             "{version} {} {} {}",
             connection.scheme(),
             tls.server_name.as_deref().unwrap_or("-"),
             tls.client_subject.as_deref().unwrap_or("-")
         );
-        Response::new(told.into())
+        Response::new(answer.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Request bodies that fail on their way to an HTTP/2 upstream: the client is at fault, not the server.
 
-use super::super::relay::{conduct, gateway_of, in_turn, route, upstream};
+use super::super::relay::{defaults, gateway_of, in_turn, route, upstream};
 use super::peers::mirror;
 use crate::forward::tests::relay::Gateway;
 use crate::forward::{ServerHealth, UpstreamHealth};
@@ -18,13 +18,13 @@ fn strict() -> (Gateway, Upstream, UpstreamHealth) {
     two.http2 = true;
     let mut route = route();
     route.body_max = Some(8);
-    let conduct = ProxyDefaults {
+    let defaults = ProxyDefaults {
         body_rate: 1_000,
         body_grace: Micros(200_000),
-        ..conduct()
+        ..defaults()
     };
     let health = UpstreamHealth::default();
-    let gateway = gateway_of(two.clone(), route, conduct, health.clone());
+    let gateway = gateway_of(two.clone(), route, defaults, health.clone());
     (gateway, two, health)
 }
 

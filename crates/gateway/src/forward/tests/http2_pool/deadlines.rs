@@ -1,6 +1,6 @@
 //! HTTP/2 servers that keep the deadline of a caller by ending its stream, as those of gRPC do.
 
-use super::super::relay::{ask_six, conduct, gateway_of, route};
+use super::super::relay::{ask_six, defaults, gateway_of, route};
 use super::*;
 use crate::forward::{ServerHealth, UpstreamHealth};
 
@@ -30,11 +30,11 @@ fn reset_of_six(lines: &str, code: u32, wait: Duration) -> (usize, (u16, String)
     });
     let well = well();
     let (responses, causes) = ask_six(http2(&resetting), well.address, &post(lines));
-    let mut told = responses.iter().map(|response| {
+    let mut received = responses.iter().map(|response| {
         let grpc = response.header("grpc-status").unwrap_or_default();
         (response.status, grpc.to_owned())
     });
-    let failed = told.rfind(|told| *told != (200, String::new()));
+    let failed = received.rfind(|received| *received != (200, String::new()));
     (
         came.load(Ordering::SeqCst),
         failed.unwrap_or_default(),
@@ -81,7 +81,7 @@ fn http2_stream_reset_before_the_deadline_of_its_caller_ejects_its_server() {
 fn http2_connection_that_breaks_is_a_failure_although_a_hasty_request_was_on_it() {
     const HASTY: &str = "Connect-Timeout-Ms: x\r\n";
     for (first, second) in [(HASTY, ""), ("", HASTY)] {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, received) = std::sync::mpsc::channel();
         let breaking = Origin::start(move |conn| {
             greet(conn, b"")?;
             request(conn)?;
@@ -93,11 +93,11 @@ fn http2_connection_that_breaks_is_a_failure_although_a_hasty_request_was_on_it(
         one.eject.failures = 1;
         one.eject.wait = Micros::from_secs(60);
         let health = UpstreamHealth::default();
-        let gateway = gateway_of(one.clone(), route(), conduct(), health.clone());
+        let gateway = gateway_of(one.clone(), route(), defaults(), health.clone());
         let gateway: &Gateway = &gateway;
         std::thread::scope(|scope| {
             let early = scope.spawn(|| gateway.ask(&post(first)).status);
-            told.recv_timeout(DEADLINE).expect("it comes");
+            received.recv_timeout(DEADLINE).expect("it comes");
             assert_eq!(gateway.ask(&post(second)).status, 502);
             assert_eq!(early.join().expect("no panic"), 502);
         });

@@ -216,7 +216,7 @@ fn http2_response_after_the_deadline_of_the_caller_earns_no_credit() {
 
 #[test]
 fn http2_connection_that_carries_other_responses_survives_a_late_one() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         greet(conn, b"")?;
         request(conn)?;
@@ -229,7 +229,7 @@ fn http2_connection_that_carries_other_responses_survives_a_late_one() {
     let gateway: &Gateway = &gateway;
     std::thread::scope(|scope| {
         let late = scope.spawn(|| gateway.ask(POST).status);
-        told.recv_timeout(DEADLINE).expect("it comes");
+        received.recv_timeout(DEADLINE).expect("it comes");
         assert_eq!(gateway.ask(POST).status, 200);
         assert_eq!(late.join().expect("no panic"), 504);
     });

@@ -40,7 +40,7 @@ fn post(length: usize, body: &str) -> String {
 
 #[test]
 fn http2_post_on_a_refused_stream_is_sent_again_with_its_body() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         greet(conn, b"")?;
         bodies(conn, |conn, stream, body, whole| {
@@ -57,7 +57,7 @@ fn http2_post_on_a_refused_stream_is_sent_again_with_its_body() {
     let mut twice = http2(&origin);
     twice.attempts = 2;
     assert_eq!(gateway(twice).ask(&post(5, "hello")).status, 200);
-    assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), b"hello");
+    assert_eq!(received.recv_timeout(DEADLINE).expect("it comes"), b"hello");
     let refusing = Origin::start(move |conn| {
         greet(conn, b"")?;
         bodies(conn, |conn, stream, _, _| {
@@ -73,7 +73,7 @@ fn http2_post_on_a_refused_stream_is_sent_again_with_its_body() {
 
 #[test]
 fn http2_post_half_sent_to_a_leaving_server_goes_whole_to_a_new_connection() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         greet(conn, b"")?;
         let (index, tell) = (conn.index, tell.clone());
@@ -93,11 +93,11 @@ fn http2_post_half_sent_to_a_leaving_server_goes_whole_to_a_new_connection() {
     let gateway = gateway(http2(&origin));
     let mut client = gateway.connect();
     io::Write::write_all(&mut client, post(11, "hello").as_bytes()).expect("sent");
-    assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), b"hello");
+    assert_eq!(received.recv_timeout(DEADLINE).expect("it comes"), b"hello");
     io::Write::write_all(&mut client, b" world").expect("sent");
     assert_eq!(read_response(&mut client).status, 200);
     assert_eq!(
-        told.recv_timeout(DEADLINE).expect("it comes"),
+        received.recv_timeout(DEADLINE).expect("it comes"),
         b"hello world"
     );
 }
@@ -178,7 +178,7 @@ fn respond_before_the_body(
 #[test]
 fn http2_body_sent_again_after_the_response_has_begun_is_complete() {
     for later in ["", " world"] {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, received) = std::sync::mpsc::channel();
         let (open, opened) = std::sync::mpsc::channel();
         let opened = Mutex::new(opened);
         let origin = Origin::start(move |conn| {
@@ -203,14 +203,14 @@ fn http2_body_sent_again_after_the_response_has_begun_is_complete() {
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         io::Write::write_all(&mut client, later.as_bytes()).expect("sent");
         open.send(()).expect("the server waits");
-        let body = told.recv_timeout(DEADLINE).expect("it comes");
+        let body = received.recv_timeout(DEADLINE).expect("it comes");
         assert_eq!(String::from_utf8_lossy(&body), format!("hello{later}"));
     }
 }
 
 #[test]
 fn http2_trailers_sent_again_after_the_response_has_begun_arrive() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, received) = std::sync::mpsc::channel();
     let (open, opened) = std::sync::mpsc::channel();
     let opened = Mutex::new(opened);
     let origin = Origin::start(move |conn| {
@@ -238,7 +238,7 @@ fn http2_trailers_sent_again_after_the_response_has_begun_arrive() {
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     open.send(()).expect("the server waits");
     assert_eq!(
-        told.recv_timeout(DEADLINE).expect("it comes"),
+        received.recv_timeout(DEADLINE).expect("it comes"),
         HEADERS,
         "the stream ends with its trailers"
     );
