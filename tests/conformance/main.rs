@@ -20,6 +20,7 @@ macro_rules! suite {
                 several_limits_are_charged_all_or_none,
                 settlements_land_as_in_the_core,
                 a_reset_fills_a_bucket_by_every_algorithm,
+                what_was_drawn_before_a_reset_returns_nothing,
                 overrides_grant_no_more_than_their_numbers,
                 adversary_gets_no_more_than_the_largest_numbers,
                 raise_of_a_used_up_window_helps_at_once_and_is_told_its_end,

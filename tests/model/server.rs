@@ -81,6 +81,7 @@ impl Store for Server {
         Ok(Draw {
             granted,
             standings: seen.zip(verdicts).map(standing).collect(),
+            at: now,
         })
     }
 

@@ -47,7 +47,7 @@ async fn mysql_gateway_without_the_right_to_create_says_what_to_do_and_works_onc
     says(&store, "there is no table tollgate_buckets").await;
     server.sql(schema_sql());
     server.sql(schema_sql());
-    says(&store, "may not call them").await;
+    says(&store, "may not call it").await;
     server.sql("GRANT EXECUTE ON tollgate.* TO gate@'%'");
     says(&store, "INSERT command denied").await;
     let refused = store.findings();

@@ -53,7 +53,7 @@ async fn a_session_that_ended_before_its_commit_was_sent_has_charged_nothing() {
         "CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$
          BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
          CREATE TRIGGER leave BEFORE UPDATE ON tollgate_buckets
-         FOR EACH ROW WHEN (NEW.key <> 'tollgate') EXECUTE FUNCTION leave()",
+         FOR EACH ROW WHEN (OLD.kind IS NOT NULL) EXECUTE FUNCTION leave()",
     );
     let claim = [Claim::new(&log, b"k", 1)];
     let error = store.draw(&claim).await.expect_err("its session is ended");

@@ -1,6 +1,8 @@
-//! A reset on one gateway reaches the others on the same store.
+//! A reset on one gateway reaches the others on the same store, and begins a generation of the bucket.
 
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 
 use serde_json::json;
 
@@ -69,6 +71,101 @@ fn reset_on_postgres_reaches_the_other_gateway() {
 #[test]
 fn reset_on_mysql_reaches_the_other_gateway() {
     reaches_the_others(StoreKind::Mysql);
+}
+
+/// An upstream that accepts one request, waits until it is told to go on, and fails.
+fn failing_upstream() -> (u16, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (go_on, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let read = stream.read(&mut [0; 4096]).unwrap();
+        assert!(read > 0, "a request");
+        let _ = told.recv();
+        let failure = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(failure).unwrap();
+    });
+    (port, go_on)
+}
+
+/// A call is under way while the bucket is reset and used up. That it turns out to cost nothing returns nothing to the
+/// bucket. (What it returns to a limit that was not reset shows that it has ended.)
+fn call_under_way_returns_nothing(settings: &str) {
+    let (upstream, go_on) = failing_upstream();
+    let limit = |name: &str, rate: u32| {
+        format!(
+            "[limits.{name}]\nper = \"everyone\"\nrate = \"{rate}/hour\"\nrefund_on = [\"5xx\"]\n"
+        )
+    };
+    let route = |path: &str, upstream: &str, limits: &str| {
+        format!("[[routes]]\nmatch = \"{path}\"\nupstream = \"{upstream}\"\nlimits = [{limits}]\n")
+    };
+    let gateway = Gateway::start_on(&format!(
+        "{OPERATORS}{settings}{}{}{}{}{}",
+        limit("total", 3),
+        limit("other", 1),
+        route(
+            "/slow",
+            &format!("http://127.0.0.1:{upstream}"),
+            "\"total\", \"other\""
+        ),
+        route("/other", "builtin:echo", "\"other\""),
+        route("/**", "builtin:echo", "\"total\""),
+    ));
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+        status(&mut stream, path)
+    };
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| ask("/slow"));
+        wait_until("a call under way", || ask("/other") == Some(429));
+        assert_eq!(exhaust(gateway.port), 2);
+        let body = json!({ "reason": "a test", "limit": "total" });
+        let done = change(gateway.admin, "POST", "reset", &body);
+        assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+        let mut granted = 0;
+        wait_until("an admission", || {
+            granted = exhaust(gateway.port);
+            granted > 0
+        });
+        assert_eq!(granted, 3);
+        go_on.send(()).unwrap();
+        assert_eq!(slow.join().unwrap(), Some(500));
+    });
+    wait_until("what the call returns", || ask("/other") == Some(200));
+    assert_eq!(exhaust(gateway.port), 0);
+}
+
+fn call_under_way_on(kind: StoreKind) {
+    let Some(server) = kind.start() else {
+        return;
+    };
+    let (kind, url) = (server.name(), server.url());
+    call_under_way_returns_nothing(&format!(
+        "[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+         key_secret_file = \"secret\"\n"
+    ));
+}
+
+#[test]
+fn reset_under_a_call_on_redis_grants_once() {
+    call_under_way_on(StoreKind::Redis);
+}
+
+#[test]
+fn reset_under_a_call_on_postgres_grants_once() {
+    call_under_way_on(StoreKind::Postgres);
+}
+
+#[test]
+fn reset_under_a_call_on_mysql_grants_once() {
+    call_under_way_on(StoreKind::Mysql);
+}
+
+#[test]
+fn reset_under_a_call_in_the_process_grants_once() {
+    call_under_way_returns_nothing("");
 }
 
 #[test]

@@ -114,6 +114,9 @@ pub struct Draw {
     pub granted: bool,
     /// One standing per claim, in the order of the claims.
     pub standings: SmallVec<[Standing; 4]>,
+    /// The moment of the decision, or an earlier one, by the clock of the store that made it; zero: it
+    /// is not known.
+    pub at: Timestamp,
 }
 
 /// A correction of an earlier grant.
@@ -128,16 +131,53 @@ pub struct Settlement<'a> {
     /// The conditions under which the refunded grant was made; `None`: the refund is the written
     /// cost.
     pub conditions: Option<&'a Conditions>,
+    /// The draw that it corrects.
+    pub corrects: Corrects,
+}
+
+/// The draw that a settlement corrects. The reset of a bucket begins a generation: a draw of before it
+/// returns nothing to the bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Corrects {
+    /// Not known: the settlement is made whatever has happened since.
+    #[default]
+    Any,
+    /// The draw of this moment by the clock of its store ([`Draw::at`]).
+    DrawOf(Timestamp),
+    /// None: an operator resets the bucket.
+    Reset,
+}
+
+impl Corrects {
+    /// The draw of `at`; zero: it is not known.
+    pub fn draw_of(at: Timestamp) -> Self {
+        if at == Timestamp::default() {
+            Self::Any
+        } else {
+            Self::DrawOf(at)
+        }
+    }
+
+    /// Whether `change` returns units that were drawn before the last reset of the bucket.
+    pub fn is_of_before(self, reset: Option<Timestamp>, change: Change) -> bool {
+        let returns = matches!(
+            change,
+            Change::Refund { .. } | Change::RefundWithin { .. } | Change::Withdraw { .. }
+        );
+        let is_before = |at| reset.is_some_and(|reset| at <= reset);
+        matches!(self, Self::DrawOf(at) if returns && is_before(at))
+    }
 }
 
 impl<'a> Settlement<'a> {
-    /// A correction with the limit's numbers as written.
+    /// A correction of any draw, with the limit's numbers as written.
     pub const fn new(limit: &'a Limit, key: &'a [u8], change: Change) -> Self {
         Self {
             limit,
             key,
             change,
             conditions: None,
+            corrects: Corrects::Any,
         }
     }
 }

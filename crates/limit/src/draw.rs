@@ -35,7 +35,11 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
             algorithm.report(state.as_ref(), now),
         ));
     }
-    Draw { granted, standings }
+    Draw {
+        granted,
+        standings,
+        at: now,
+    }
 }
 
 /// The state of the buckets, without charging: each verdict is what a draw of that cost would get

@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub use algorithm::{Algorithm, Decided};
 pub use bucket::{Granted, Judged, Next, Refused, Report, State};
 pub use calendar::Calendar;
-pub use claim::{CLAIMS_MAX, Change, Claim, Draw, Settlement, Standing, Verdict};
+pub use claim::{CLAIMS_MAX, Change, Claim, Corrects, Draw, Settlement, Standing, Verdict};
 pub use conditions::{Conditions, Following, RateConditions};
 pub use draw::draw_all;
 pub use kept::Kept;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tollgate_limit::{Change, Claim, Settlement, Timestamp, WhenDown};
+use tollgate_limit::{Change, Claim, Corrects, Settlement, Timestamp, WhenDown};
 use tollgate_store::{Deadline, Store, StoreError};
 
 use super::decision::{Decision, Denied, Unavailable};
@@ -195,6 +195,7 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
             let asked = self.outcomes.open(&self.claims, is_shared);
             generation.shared.draw_until(&asked, deadline).await
         };
+        let drawn_at = drawn.as_ref().map(|drawn| drawn.at).unwrap_or_default();
         let granted = match drawn {
             Ok(drawn) => {
                 let standings = drawn.standings;
@@ -216,7 +217,11 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
                     self.give_back();
                 }
                 let outcomes = std::mem::take(&mut self.outcomes);
-                generation.finish(&self.claims, outcomes, granted, now)
+                let mut decision = generation.finish(&self.claims, outcomes, granted, now);
+                if let Decision::Allow(permit) = &mut decision {
+                    permit.drawn_in_store(drawn_at);
+                }
+                decision
             }
             Err(unavailable) => Decision::Unavailable(unavailable),
         }
@@ -241,6 +246,7 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
             let settlement = Settlement {
                 // Units taken under conditions are given back under the same conditions.
                 conditions: claim.conditions,
+                corrects: Corrects::draw_of(self.now),
                 ..Settlement::new(claim.limit, claim.key, change)
             };
             self.generation.settle_local(settlement, self.from);

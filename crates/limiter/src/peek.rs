@@ -1,6 +1,6 @@
 //! Reads the levels of buckets for operators, and fills buckets for them: nothing is counted.
 
-use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
+use tollgate_limit::{Change, Claim, Corrects, Limit, Placement, Settlement, Standing};
 use tollgate_store::{Store, StoreError};
 
 use super::limiter::Limiter;
@@ -68,9 +68,12 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let Some(units) = limit.algorithm.depth() else {
             return false;
         };
-        let refund = Settlement::new(limit, key, Change::Refund { units });
+        let reset = Settlement {
+            corrects: Corrects::Reset,
+            ..Settlement::new(limit, key, Change::Refund { units })
+        };
         // It gives back more units than were charged, so it is not counted among the refunds.
-        generation.correct(refund, DrawnFrom::Bucket);
+        generation.correct(reset, DrawnFrom::Bucket);
         true
     }
 }

@@ -94,6 +94,10 @@ impl Permit {
                     from,
                     reset: outcome.standing.reset,
                     window_end: outcome.standing.window_end,
+                    drawn_at: match claim.limit.placement {
+                        Placement::Local => now,
+                        Placement::Shared => Timestamp::default(),
+                    },
                 });
             }
         }
@@ -107,6 +111,15 @@ impl Permit {
             })
         });
         Self { outcomes, held }
+    }
+
+    /// Notes when the shared store made the draw, by its clock.
+    pub(super) fn drawn_in_store(&mut self, at: Timestamp) {
+        for charge in self.held.iter_mut().flat_map(|held| &mut held.charges) {
+            if charge.limit.placement == Placement::Shared && charge.from == DrawnFrom::Bucket {
+                charge.drawn_at = at;
+            }
+        }
     }
 
     /// What became of each claim, in the order of the claims; the standings are those after the draw.

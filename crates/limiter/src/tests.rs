@@ -9,7 +9,9 @@ use std::sync::Mutex;
 
 use super::*;
 use std::sync::Arc;
-use tollgate_limit::{Change, Draw, Kind, Micros, Settlement, Standing, Terms, WhenDown, fixtures};
+use tollgate_limit::{
+    Change, Corrects, Draw, Kind, Micros, Settlement, Standing, Terms, WhenDown, fixtures,
+};
 use tollgate_limit::{Claim, Limit, Placement, Timestamp, Verdict};
 use tollgate_store::Store;
 use tollgate_store::clock::Clock;
@@ -23,6 +25,8 @@ pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000
 pub(crate) struct Script {
     answers: Mutex<VecDeque<Result<Draw, StoreError>>>,
     settled: Mutex<Vec<Change>>,
+    /// The draws that these correct.
+    corrected: Mutex<Vec<Corrects>>,
     asked: Mutex<u32>,
     /// How many requests were refused for want of a response.
     forgone: Mutex<u32>,
@@ -51,6 +55,9 @@ impl Store for Script {
             .lock()
             .expect("not poisoned")
             .extend(settlements.iter().map(|settlement| settlement.change));
+        let corrects = settlements.iter().map(|settlement| settlement.corrects);
+        let mut corrected = self.corrected.lock().expect("not poisoned");
+        corrected.extend(corrects);
     }
 
     async fn peek_until<'a>(
@@ -138,6 +145,7 @@ pub(crate) fn answer(granted: bool) -> Result<Draw, StoreError> {
     Ok(Draw {
         granted,
         standings: [standing].into_iter().collect(),
+        ..Draw::default()
     })
 }
 

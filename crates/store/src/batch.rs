@@ -3,8 +3,7 @@
 //! A shared store is a separate thread with a queue. Requests on any worker put their claims on the
 //! queue and await a response. A *lane* (one connection, one call in flight) takes everything in
 //! the queue, merges equal requests, sends one call and distributes the results. No timer delays a
-//! request: a single request leaves immediately, and while calls carry many, a call waits for those
-//! that a worker has read already ([`shared`]'s turns).
+//! request: a single request leaves immediately.
 //!
 //! **Exact.** Each request is decided at the moment of the call, which is between its arrival and
 //! its response, so the guarantees of one decision per call still hold. The server decides and
@@ -46,7 +45,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-pub use self::counters::{Counters, Health};
+pub use self::counters::{Counters, Health, LeaseCounters};
 pub(crate) use self::deliver::decide;
 pub(crate) use self::documents::{NewDocument, Origin, ToldDocument};
 #[cfg(any(test, feature = "redis"))]
@@ -61,7 +60,7 @@ pub(crate) use self::unanswered::Unanswered;
 use super::StoreError;
 use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::lease::Wish;
-use tollgate_limit::{Change, Draw, Timestamp};
+use tollgate_limit::{Change, Corrects, Draw, Timestamp};
 
 /// Requests in one call: a few times the largest useful number. The rest wait for the next call.
 pub(crate) const ASKS_MAX: usize = 1024;
@@ -142,24 +141,34 @@ impl Correction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adjust {
     /// A change that the limiter requested.
-    Change(Change),
+    Change(Change, Corrects),
     /// A heartbeat: this gateway holds this many places of a concurrency limit.
     Hold(u64),
 }
 
 impl Adjust {
-    /// Its number in scripts and statements, its units, and the moment it depends on.
+    /// Its number in scripts, its units, and the end of the window that they are of (or zero).
     pub(crate) fn numbers(self) -> (i64, u64, Timestamp) {
         let (what, units) = match self {
-            Self::Change(Change::Charge { more }) => (1, more),
-            Self::Change(Change::Refund { units } | Change::Withdraw { units, .. }) => (2, units),
-            Self::Change(Change::Release { units }) => (3, units),
             Self::Hold(units) => (4, units),
-            Self::Change(Change::RefundWithin { units, window_end }) => {
-                return (6, units, window_end);
-            }
+            Self::Change(change, _) => match change {
+                Change::Charge { more } => (1, more),
+                Change::Refund { units } | Change::Withdraw { units, .. } => (2, units),
+                Change::Release { units } => (3, units),
+                Change::RefundWithin { units, window_end } => return (6, units, window_end),
+            },
         };
         (what, units, Timestamp::default())
+    }
+
+    /// The draw to which it returns units; only these depend on resets.
+    pub(crate) fn corrects(self) -> Corrects {
+        match self {
+            Self::Change(Change::Charge { .. } | Change::Release { .. }, _) | Self::Hold(_) => {
+                Corrects::Any
+            }
+            Self::Change(_, corrects) => corrects,
+        }
     }
 }
 
@@ -216,6 +225,12 @@ impl Batch {
             && self.corrections.is_empty()
             && self.wishes.is_empty()
             && self.returns.is_empty()
+    }
+
+    /// Whether a correction depends on the last reset of its bucket, or resets it.
+    pub(crate) fn concerns_resets(&self) -> bool {
+        let corrects = |(_, adjust): &(u32, Adjust)| adjust.corrects() != Corrects::Any;
+        self.corrections.iter().any(corrects)
     }
 
     /// How many parts draw from each bucket.

@@ -87,8 +87,8 @@ impl Bounds {
             }
         }
         refused.then_some(Draw {
-            granted: false,
             standings,
+            ..Draw::default()
         })
     }
 

@@ -14,8 +14,6 @@
 //! claims at once. A cluster cannot do that, so there the request waits for a lease of as many
 //! units as requests wait for.
 
-mod counters;
-mod demand;
 mod draw;
 mod hands;
 mod held;
@@ -29,9 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 
-pub use self::counters::LeaseCounters;
 use self::hands::Leaving;
 pub(crate) use self::held::{Held, Wishing};
+pub use super::batch::LeaseCounters;
 use super::batch::Wanted;
 use super::wire_form::{Name, WireForm};
 use crate::clock::Clock;

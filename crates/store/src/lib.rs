@@ -29,13 +29,12 @@ mod wire_form;
 mod simple;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sql;
-mod stand_in;
 pub mod tls;
 
 use std::future::Future;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
-use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, KeyBytes, Limit, Settlement, Standing};
 
 pub use backend::Backend;
 pub use batch::documents::Document;
@@ -45,7 +44,6 @@ pub use deadline::Deadline;
 pub use local::LocalStore;
 pub use options::RemoteOptions;
 pub use remote::RemoteStore;
-pub use stand_in::{Owed, StandIn};
 
 /// Stores buckets.
 ///
@@ -129,6 +127,31 @@ pub trait Store: 'static {
     /// Sets the stand-in that decides while this store does not respond. The store tells it the
     /// number of gateways and asks it what it has granted.
     fn substitute(&self, _stand_in: Weak<dyn StandIn>) {}
+}
+
+/// Decides while a store does not respond.
+pub trait StandIn: Send + Sync {
+    /// Sets the number of gateways that share the store. Called where a request may be waiting, so
+    /// slow work must run on another thread.
+    fn shared_by(&self, replicas: u32);
+
+    /// Returns and clears the units it has granted and that no bucket of the store was charged for.
+    /// The store charges them before it decides about another request.
+    fn owed(&self) -> Vec<Owed>;
+
+    /// Takes back debts that could not be charged; returns those it has no room for.
+    fn owe_again(&self, owed: Vec<Owed>) -> Vec<Owed>;
+}
+
+/// Units that a bucket is to be charged.
+#[derive(Clone, Debug)]
+pub struct Owed {
+    /// The limit.
+    pub limit: Arc<Limit>,
+    /// The caller's encoded identity under the limit's scope.
+    pub key: KeyBytes,
+    /// How many.
+    pub units: u64,
 }
 
 /// Why a store did not respond.

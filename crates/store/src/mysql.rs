@@ -1,9 +1,9 @@
 //! The MariaDB and MySQL store. Batching, deadlines and results are in [`super::batch`], the
-//! decision on rows in [`super::sql`]; this module contains the address, the session, procedures for
-//! requests for token buckets, and one short transaction for the rest, in which the pure core
-//! decides. All lock the buckets of a batch in key order.
+//! decision on rows in [`super::sql`]; this module contains the address, the session, the call of the
+//! procedure for requests for token buckets, and one short transaction for the rest, in which the pure
+//! core decides. Both lock the buckets of a batch in key order.
 //!
-//! The protocol has no pipelining: a session runs one text of statements after the other. So a
+//! The protocol has no pipelining: a session runs one text of statements after the other. So the
 //! procedure is called by one text, and the transaction has two.
 
 mod address;
@@ -14,10 +14,7 @@ mod draw;
 mod fault;
 mod link;
 mod mark;
-mod several;
 mod transaction;
-
-use std::sync::LazyLock;
 
 use self::address::addresses;
 use self::link::MysqlLink;
@@ -30,13 +27,8 @@ pub use self::address::AddressError;
 
 /// The tables and procedures, for installations in which the gateway may not create them:
 /// `tollgate schema --sql mysql`.
-pub fn schema_sql() -> &'static str {
-    // Two procedures contain the same assignments: they are written in a file of their own.
-    static SCHEMA: LazyLock<String> = LazyLock::new(|| {
-        let next_row = include_str!("mysql/next_row.sql").trim_end();
-        include_str!("mysql/schema.sql").replace("{next_row.sql}", next_row)
-    });
-    &SCHEMA
+pub const fn schema_sql() -> &'static str {
+    include_str!("mysql/schema.sql")
 }
 
 /// Checks an address.

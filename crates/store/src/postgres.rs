@@ -1,17 +1,14 @@
 //! The PostgreSQL store (and compatible servers). Batching, deadlines and results are in
-//! [`super::batch`]; this module contains the SQL side: the address, the session, a function for
-//! requests with one token bucket, a function for requests with several limits, and one short
-//! transaction for the rest, in which the pure core decides.
+//! [`super::batch`]; this module contains the SQL side: the address, the session, the call of the
+//! function that decides most requests, and one short transaction for the rest, in which the pure
+//! core decides.
 //!
-//! All three lock the buckets of a batch in key order and work behind a transaction pooler: they
-//! use no session state and no named statement.
+//! Both lock the buckets of a batch in key order and work behind a transaction pooler: they use no
+//! session state and no named statement.
 
 mod audit;
-mod columns;
 mod link;
 mod mark;
-mod receipt;
-mod several;
 
 use self::link::PostgresLink;
 use super::options::RemoteOptions;

@@ -1,7 +1,7 @@
-//! The common case: batches in which each bucket is a token bucket with one group of equal
-//! requests. Each server decides these with a fraction of the general work.
+//! The common case: requests for token buckets in which none waits and no fail-over drains. Redis and
+//! MariaDB decide these with a fraction of the general work.
 
-use super::batch::{Batch, Wanted, Wants};
+use super::batch::{Wanted, Wants};
 use super::wire_form::{TOKEN_BUCKET, WireForm, signed};
 use tollgate_limit::quota::SHARED_BOUND;
 use tollgate_limit::{Algorithm, Micros};
@@ -14,7 +14,7 @@ pub(crate) struct Simple {
     /// Fractions of one unit.
     pub(crate) p: i64,
     /// The level of a full bucket.
-    pub(crate) brim: i64,
+    pub(crate) capacity: i64,
     /// What one request takes.
     pub(crate) price: i64,
     /// The level that one request needs.
@@ -45,27 +45,22 @@ impl Simple {
         if cost == 0 || cost > most || bucket.max_wait() > Micros::ZERO || shape.drains() {
             return None;
         }
-        let (n, p, brim) = (signed(quota.n), signed(quota.p), bucket.full());
+        let (n, p, capacity) = (signed(quota.n), signed(quota.p), bucket.full());
         let (owed, price) = (signed(debt) * p, signed(cost) * p);
         let lowest = bucket.floor().min(-owed);
         Some(Self {
             n,
             p,
-            brim,
+            capacity,
             price,
             need: (price - owed).max(0),
             lowest,
         })
     }
 
-    /// How many requests a full bucket grants one after the other.
-    pub(crate) fn fresh(&self) -> i64 {
-        (self.brim - self.need + self.price) / self.price
-    }
-
     /// The microseconds after which the bucket is full from any level of its own.
     pub(crate) fn lasts(&self) -> i64 {
-        (self.brim - self.lowest) / self.n + 1
+        (self.capacity - self.lowest) / self.n + 1
     }
 
     /// The microseconds by which the elapsed time is clamped before it is multiplied.
@@ -80,40 +75,9 @@ pub(crate) fn span(n: i64) -> i64 {
     2 * SHARED_BOUND / n + 1
 }
 
-/// Whether a request is the common case, with or without leases.
-pub(crate) fn is_simple(wants: &Wants) -> bool {
-    let [wanted] = wants.as_slice() else {
-        return false;
-    };
-    wanted.enforced && Simple::even_leased(&wanted.shape, wanted.cost).is_some()
-}
-
 /// Whether each claim of a request is the common case.
 pub(crate) fn are_simple(wants: &Wants) -> bool {
     let simple =
         |wanted: &Wanted| wanted.enforced && Simple::of(&wanted.shape, wanted.cost).is_some();
     !wants.is_empty() && wants.iter().all(simple)
-}
-
-/// The numbers of each group, if all of `batch` is the common case and the groups' buckets are in
-/// order. `numbers` computes those of one group: [`Simple::of`], or [`Simple::even_leased`].
-pub(crate) fn all_simple(
-    batch: &Batch,
-    numbers: impl Fn(&WireForm, u64) -> Option<Simple>,
-) -> Option<Vec<Simple>> {
-    if batch.groups.len() != batch.buckets.len() || !batch.only_requests() {
-        return None;
-    }
-    let simple = |(place, group): (usize, &super::batch::Group)| {
-        let [part] = group.parts.as_slice() else {
-            return None;
-        };
-        let (_, shape) = &batch.buckets[place];
-        if part.bucket as usize != place || !part.enforced {
-            None
-        } else {
-            numbers(shape, part.cost)
-        }
-    };
-    batch.groups.iter().enumerate().map(simple).collect()
 }

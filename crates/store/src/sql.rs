@@ -1,14 +1,12 @@
 //! What stores in SQL databases share: the course of a call and of housekeeping, the integers of a
-//! bucket's row, the decision of a batch on locked rows by the pure core, and the mark of a server's
-//! data. The statements themselves, and how they are sent, belong to each database.
+//! bucket's row, the decision of a batch on locked rows by the pure core, and the rows that are no
+//! buckets. The statements themselves, and how they are sent, belong to each database.
 
 pub(crate) mod database;
 pub(crate) mod decide;
-mod elsewhere;
 pub(crate) mod fields;
 mod leased;
 pub(crate) mod mark;
-pub(crate) mod receipt;
 
 use std::fmt::{Display, Write as _};
 use std::rc::Rc;

@@ -39,7 +39,7 @@ impl Scripts {
         wish: Option<Wish>,
     ) -> (i64, u64, u64) {
         let quota = bucket.quota();
-        let mut numbers: Vec<i64> = vec![5, now as i64, 5, 9, 0, 1, 1, 0];
+        let mut numbers: Vec<i64> = vec![6, now as i64, 5, 9, 0, 0, 1, 1, 0];
         numbers.extend([
             quota.n as i64,
             quota.p as i64,
@@ -62,7 +62,7 @@ impl Scripts {
         numbers.extend(
             correction
                 .into_iter()
-                .flat_map(|(what, units)| [0, what, units as i64, 0]),
+                .flat_map(|(what, units)| [0, what, units as i64, 0, 0]),
         );
         numbers.push(i64::from(group.is_some()));
         numbers.extend(
@@ -124,8 +124,10 @@ impl Scripts {
         for number in [n, p, full, price, price] {
             packed.extend_from_slice(&number.to_le_bytes());
         }
+        // The bucket's term; a group of so many requests with one claim: its term and its bucket.
         packed.push(0);
         packed.extend_from_slice(&count.to_le_bytes());
+        packed.extend_from_slice(&[1, 0, 0, 0]);
         let reply: Vec<u8> = self
             .fast
             .key("bucket")

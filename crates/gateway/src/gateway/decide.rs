@@ -18,7 +18,7 @@ use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_admission::{Account, Admission, Judged, Refusal, RequestView, Step};
-use tollgate_limit::{Micros, Placement, Timestamp};
+use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::{Cause, Deciding, Decision, wait_until};
 use tollgate_policy::{Claims, FilledEdits};
 use tollgate_response::{Asked, DecisionId};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate_limit::{Change, KeyBytes, Kind, Limit, Micros, Placement, Settlement, Timestamp};
+use tollgate_limit::{
+    Change, Corrects, KeyBytes, Kind, Limit, Micros, Placement, Settlement, Timestamp,
+};
 
 use crate::counters::Counters;
 
@@ -17,6 +19,8 @@ pub(super) struct Charge {
     pub(super) reset: Micros,
     /// When the window of the draw ends, by the clock of its store; zero: it is not known.
     pub(super) window_end: Timestamp,
+    /// The moment of the draw by the same clock; zero: it is not known.
+    pub(super) drawn_at: Timestamp,
 }
 
 impl Charge {
@@ -63,7 +67,11 @@ impl Charge {
     }
 
     fn send(&self, settler: &dyn Settle, change: Change) {
-        settler.settle(Settlement::new(&self.limit, &self.key, change), self.from);
+        let settlement = Settlement {
+            corrects: Corrects::draw_of(self.drawn_at),
+            ..Settlement::new(&self.limit, &self.key, change)
+        };
+        settler.settle(settlement, self.from);
     }
 }
 

@@ -64,3 +64,45 @@ fn credit_needs_an_outcome_of_the_upstream_alone() {
         assert!(cause.credit().is_none(), "{cause:?}");
     }
 }
+
+#[test]
+fn what_was_drawn_before_a_reset_returns_nothing() {
+    let (limiter, limits) = limiter(
+        vec![Limit {
+            refundable: true,
+            ..limit(0, "a", Kind::TokenBucket, 10)
+        }],
+        vec![],
+    );
+    let claims = [Claim {
+        cost: 9,
+        ..claim(&limits[0])
+    }];
+    let before = allowed(check(&limiter, &claims));
+    assert!(limiter.reset(&limits[0], b"k"));
+    assert_eq!(left(&limiter, &limits[0]), 10);
+    let _after = allowed(check(&limiter, &claims));
+    // A reload forgets no reset.
+    let (next, _) = limiter.next(&limits, Arc::clone(limiter.shared()));
+    drop(before);
+    assert_eq!(left(&next, &limits[0]), 1);
+}
+
+#[test]
+fn refund_names_the_moment_of_its_draw_by_the_clock_of_the_store() {
+    let at = Timestamp::from_micros(42);
+    let drawn = Draw {
+        at,
+        ..answer(true).expect("a draw")
+    };
+    let (limiter, limits) = limiter(
+        vec![Limit {
+            refundable: true,
+            ..shared(0, "a", WhenDown::Refuse)
+        }],
+        vec![Ok(drawn)],
+    );
+    drop(allowed(check(&limiter, &[claim(&limits[0])])));
+    let corrected = limiter.shared().corrected.lock().expect("not poisoned");
+    assert_eq!(*corrected, [Corrects::DrawOf(at)]);
+}

@@ -88,6 +88,7 @@ pub(super) fn deliver(
         let draw = Draw {
             granted: false,
             standings: standings.collect(),
+            at: now,
         };
         answers.push((ask, Ok(draw)));
     }
@@ -175,7 +176,11 @@ fn replay(
             algorithm.report(states[bucket].as_ref(), now),
         ));
     }
-    Draw { granted, standings }
+    Draw {
+        granted,
+        standings,
+        at: now,
+    }
 }
 
 /// Delivers a decision. The places a request holds are recorded before it can give them back.

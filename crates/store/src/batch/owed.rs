@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use super::flight::Departing;
 use super::shared::Work;
 use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared, Trouble};
-use crate::stand_in::{Owed, StandIn};
 use crate::wire_form::{Name, Names, WireForm};
-use tollgate_limit::Change;
+use crate::{Owed, StandIn};
+use tollgate_limit::{Change, Corrects};
 
 /// The stand-in decides until the charges have arrived, and may owe more units meanwhile: it is
 /// asked for debts this many times.
@@ -138,7 +138,7 @@ struct Due {
 impl From<&Due> for Correction {
     fn from(due: &Due) -> Self {
         let more = due.owed.units;
-        let change = Adjust::Change(Change::Charge { more });
+        let change = Adjust::Change(Change::Charge { more }, Corrects::Any);
         Self::of(due.name, Arc::clone(&due.shape), change)
     }
 }

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 
 use super::{Adjust, CORRECTIONS_MAX, Correction, Shared, Wanted, Wants};
 use crate::wire_form::{Name, WireForm};
-use tollgate_limit::{Change, Draw};
+use tollgate_limit::{Change, Corrects, Draw};
 
 /// A concurrency limit's bucket and the places held in it.
 pub(super) type Places = (Name, Arc<WireForm>, u64);
@@ -25,7 +25,8 @@ impl Shared {
             }
         }
         let change = Change::Release { units };
-        self.correct(Correction::of(name, shape, Adjust::Change(change)));
+        let adjust = Adjust::Change(change, Corrects::Any);
+        self.correct(Correction::of(name, shape, adjust));
     }
 
     /// Queues heartbeats for all held places, once the last ones have been sent.
@@ -59,7 +60,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         let mut waiting: HashMap<u128, u64, RandomState> = HashMap::default();
         for correction in &queue.corrections {
-            if let Adjust::Change(Change::Release { units }) = correction.adjust {
+            if let Adjust::Change(Change::Release { units }, _) = correction.adjust {
                 *waiting.entry(correction.name.hash).or_default() += units;
             }
         }

@@ -16,7 +16,7 @@ use super::{Shared, Wants};
 use crate::audit::Finding;
 use crate::wire_form::{Name, Names};
 use crate::{Deadline, StoreError};
-use tollgate_limit::{Draw, Settlement};
+use tollgate_limit::{Corrects, Draw, Settlement};
 
 /// No server has the slot.
 const UNOWNED: u16 = u16::MAX;
@@ -31,7 +31,7 @@ pub(crate) struct Servers {
 
 #[derive(Debug)]
 enum Kind {
-    One(Arc<Server>),
+    One(Arc<Shared>),
     /// A cluster: the slot of a bucket, and the servers.
     Several(fn(&Name) -> u16, Arc<ArcSwap<Parts>>),
 }
@@ -39,15 +39,9 @@ enum Kind {
 /// The servers and their slots.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    pub(crate) servers: Vec<Arc<Server>>,
+    pub(crate) servers: Vec<Arc<Shared>>,
     /// The index of each slot's server; empty: not known yet.
     pub(crate) owners: Vec<u16>,
-}
-
-/// A server.
-#[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) shared: Arc<Shared>,
 }
 
 impl Parts {
@@ -64,7 +58,7 @@ impl Parts {
         !self.owners.is_empty() && !self.owners.contains(&UNOWNED)
     }
 
-    fn server(&self, slot: u16) -> Option<&Arc<Server>> {
+    fn server(&self, slot: u16) -> Option<&Arc<Shared>> {
         self.servers.get(self.owner(slot)?)
     }
 
@@ -89,7 +83,7 @@ impl Servers {
     pub(crate) fn one(shared: Arc<Shared>) -> Self {
         Self {
             common: shared.clone(),
-            kind: Kind::One(Arc::new(Server { shared })),
+            kind: Kind::One(shared),
         }
     }
 
@@ -106,7 +100,7 @@ impl Servers {
     /// Asks for `wants`.
     pub(crate) async fn ask(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
         let server = self.server_of(&wants)?;
-        server.shared.ask_by(wants, false, deadline).await
+        server.ask_by(wants, false, deadline).await
     }
 
     /// The request of `deadline` was refused: units of it that the store turns out to have charged are
@@ -117,7 +111,8 @@ impl Servers {
                 let (wants, draw) = &*drawn;
                 for (wanted, change) in charged(wants, draw) {
                     let shared = self.corrected_at(&wanted.name);
-                    shared.settle(wanted.name, Arc::clone(&wanted.shape), change);
+                    let corrects = Corrects::draw_of(draw.at);
+                    shared.settle(wanted.name, Arc::clone(&wanted.shape), change, corrects);
                 }
             }
             Some(Forgone::Unknown) => self.common.count_unknown_draw(),
@@ -128,12 +123,12 @@ impl Servers {
     /// Looks at the buckets of `wants` and waits for the response, which arrives by the deadline.
     pub(crate) async fn look(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
         let server = self.server_of(&wants)?;
-        server.shared.ask_by(wants, true, deadline).await
+        server.ask_by(wants, true, deadline).await
     }
 
     /// The server for `wants`. (If the buckets of a request are on several servers, the first is
     /// used, and reports the error.)
-    fn server_of(&self, wants: &Wants) -> Result<Arc<Server>, StoreError> {
+    fn server_of(&self, wants: &Wants) -> Result<Arc<Shared>, StoreError> {
         match (&self.kind, wants.first()) {
             (_, Some(wanted)) => self.server(&wanted.name),
             (Kind::One(server), None) => Ok(server.clone()),
@@ -146,7 +141,7 @@ impl Servers {
     }
 
     /// The server of a bucket.
-    fn server(&self, name: &Name) -> Result<Arc<Server>, StoreError> {
+    fn server(&self, name: &Name) -> Result<Arc<Shared>, StoreError> {
         let (slot, parts) = match &self.kind {
             Kind::One(server) => return Ok(server.clone()),
             Kind::Several(slot, parts) => (slot, parts.load()),
@@ -169,18 +164,15 @@ impl Servers {
     /// Where the corrections of a bucket wait: while its slot has no server, with what the servers
     /// share.
     fn corrected_at(&self, name: &Name) -> Arc<Shared> {
-        let server = self.server(name);
-        server.map_or_else(|_| self.common.clone(), |server| server.shared.clone())
+        self.server(name).unwrap_or_else(|_| self.common.clone())
     }
 
     /// Queues corrections of earlier grants.
     pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
-        for Settlement {
-            limit, key, change, ..
-        } in settlements
-        {
-            let (name, shape) = (names.name(limit, key), names.shape(limit));
-            self.corrected_at(&name).settle(name, shape, *change);
+        for one in settlements {
+            let (name, shape) = (names.name(one.limit, one.key), names.shape(one.limit));
+            self.corrected_at(&name)
+                .settle(name, shape, one.change, one.corrects);
         }
     }
 
@@ -188,14 +180,14 @@ impl Servers {
     pub(crate) fn call_for_errands(&self, name: &Name) {
         // Without a server for the slot the messages wait.
         if let Ok(server) = self.server(name) {
-            server.shared.call_for_errands();
+            server.call_for_errands();
         }
     }
 
     /// # Errors
     /// When no server is available for this bucket.
     pub(crate) fn check_up(&self, name: &Name) -> Result<(), StoreError> {
-        self.server(name)?.shared.check_up()
+        self.server(name)?.check_up()
     }
 
     /// Returns the leases of these buckets.
@@ -206,11 +198,11 @@ impl Servers {
         hashes.iter().for_each(|hash| leases.let_go(*hash));
         self.all()
             .iter()
-            .for_each(|server| server.shared.call_for_errands());
+            .for_each(|server| server.call_for_errands());
     }
 
     /// Every known server.
-    fn all(&self) -> Vec<Arc<Server>> {
+    fn all(&self) -> Vec<Arc<Shared>> {
         match &self.kind {
             Kind::One(server) => vec![server.clone()],
             Kind::Several(_, parts) => parts.load().servers.clone(),
@@ -220,7 +212,7 @@ impl Servers {
     /// The health of every known server.
     fn healths(&self) -> Vec<Health> {
         let all = self.all().into_iter();
-        all.map(|server| server.shared.health()).collect()
+        all.map(|server| server.health()).collect()
     }
 
     /// Waits until a connection is established; for a cluster, until every master was tried and one
@@ -239,13 +231,13 @@ impl Servers {
         if matches!(self.kind, Kind::One(_)) || all.is_empty() {
             return self.common.health();
         }
-        let healths: Vec<_> = all.iter().map(|server| server.shared.health()).collect();
+        let healths: Vec<_> = all.iter().map(|server| server.health()).collect();
         let down: Vec<String> = all
             .iter()
             .zip(&healths)
             .filter(|(_, health)| !health.up)
             .map(|(server, health)| {
-                let name = server.shared.server().unwrap_or_default();
+                let name = server.server().unwrap_or_default();
                 format!("{name}: {}", health.last_error)
             })
             .collect();
@@ -279,7 +271,7 @@ impl Servers {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         self.all()
             .iter()
-            .flat_map(|server| server.shared.findings())
+            .flat_map(|server| server.findings())
             .collect()
     }
 
@@ -287,14 +279,14 @@ impl Servers {
     pub(crate) fn mind_long_quotas(&self, long: bool) {
         self.common.mind_long_quotas(long);
         for server in self.all() {
-            server.shared.mind_long_quotas(long);
+            server.mind_long_quotas(long);
         }
     }
 
     /// Audits every server again that responds, or the first that does; the caller adds a timeout.
     pub(crate) async fn audit_again(&self) {
         let all = self.all();
-        let is_up = |server: &&Arc<Server>| server.shared.health().up;
+        let is_up = |server: &&Arc<Shared>| server.health().up;
         let up: Vec<_> = all.iter().filter(is_up).collect();
         let asked = if up.is_empty() {
             all.iter().collect()
@@ -304,7 +296,7 @@ impl Servers {
         if asked.is_empty() {
             return std::future::pending().await;
         }
-        let audits = asked.into_iter().map(|server| server.shared.audit_again());
+        let audits = asked.into_iter().map(|server| server.audit_again());
         super::each(audits, |()| {}).await;
     }
 }
@@ -319,13 +311,13 @@ pub(crate) fn hand_over(from: &Shared, parts: &Parts, slot: fn(&Name) -> u16) {
             .first()
             .and_then(|wanted| parts.server(slot(&wanted.name)));
         match server {
-            Some(server) => server.shared.take_over(ask),
+            Some(server) => server.take_over(ask),
             None => super::answer(ask, Err(from.unavailable())),
         }
     }
     for correction in corrections {
         match parts.server(slot(&correction.name)) {
-            Some(server) => server.shared.correct(correction),
+            Some(server) => server.correct(correction),
             None => from.correct(correction),
         }
     }

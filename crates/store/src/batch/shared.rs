@@ -2,12 +2,11 @@
 //! [`queue`] what waits for a call.
 
 mod queue;
-mod turn;
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -28,7 +27,6 @@ use crate::{Deadline, StoreError};
 use tollgate_limit::{Draw, Micros};
 
 pub(super) use queue::{Queue, Unmade, Work};
-use turn::Entry;
 
 /// The state that workers and the lanes of one server share. Each server of a cluster has its own,
 /// with common bounds, leases, counters and held places.
@@ -54,8 +52,6 @@ pub(crate) struct Shared {
     pub(super) hurried: Notify,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
-    /// Above zero: requests gather, because calls carry many.
-    gathers: AtomicU8,
     /// How many calls are waited for although all of their requests have their result.
     pub(super) stragglers: AtomicUsize,
     pub(super) last_error: Mutex<String>,
@@ -131,7 +127,6 @@ impl Shared {
             hurried: Notify::new(),
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            gathers: AtomicU8::new(0),
             stragglers: AtomicUsize::new(0),
             last_error: Mutex::default(),
             receipts: AtomicU64::new(0),
@@ -227,15 +222,7 @@ impl Shared {
             shared: self,
             answer,
         };
-        match self.enter(ask)? {
-            Entry::Joined => {}
-            Entry::First(ask, turn) => {
-                tokio::task::yield_now().await;
-                self.leave_with(ask)?;
-                drop(turn);
-            }
-            Entry::Single(ask) => self.leave_with(ask)?,
-        }
+        self.enqueue(ask)?;
         if left < self.answer_within {
             self.hurried.notify_waiters();
         }

@@ -1,7 +1,6 @@
 //! The queue and its calls on a server that is made up.
 
 mod failing;
-mod gather;
 mod heartbeats;
 mod leased;
 mod made;
@@ -64,7 +63,7 @@ async fn corrections_of_a_rate_and_of_places_go_in_calls_of_their_own_and_keep_t
     let name = names.name(&new, b"k");
     // Other numbers make no difference: a bucket is corrected in its own.
     for (limit, units) in [(&new, 1), (&old, 2), (&before, 3), (&new, 4)] {
-        let adjust = Adjust::Change(Change::Refund { units });
+        let adjust = Adjust::Change(Change::Refund { units }, Corrects::Any);
         shared.correct(Correction {
             name,
             shape: names.shape(limit),

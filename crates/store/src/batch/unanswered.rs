@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::{Shared, Wanted, Wants};
 use crate::wire_form::WireForm;
-use tollgate_limit::{Change, Draw, Kind};
+use tollgate_limit::{Change, Corrects, Draw, Kind};
 
 /// A draw that the store may have made. The request and the call share it, because the request
 /// knows whether it was admitted without the store, and the call learns what was drawn.
@@ -80,7 +80,8 @@ impl Shared {
     /// The same, without places of concurrency limits.
     pub(super) fn give_units_back(&self, wants: &Wants, draw: &Draw) {
         for (wanted, change) in charged(wants, draw) {
-            self.settle(wanted.name, Arc::clone(&wanted.shape), change);
+            let corrects = Corrects::draw_of(draw.at);
+            self.settle(wanted.name, Arc::clone(&wanted.shape), change, corrects);
         }
     }
 

@@ -10,7 +10,7 @@ use super::{Leases, Ordering};
 use crate::batch::{Servers, Wants};
 use crate::{Deadline, StoreError};
 use tollgate_limit::lease::Terms;
-use tollgate_limit::{Draw, Standing, Verdict};
+use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
 
 /// Units taken from a lease for a request that another limit may still refuse. They are put back
 /// unless it is granted.
@@ -66,6 +66,8 @@ impl Servers {
         let mut taken: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
         let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
         let mut granted = true;
+        // Not later than the draw of any claim.
+        let mut at = Timestamp::from_micros(u64::MAX);
         for wanted in &wants {
             if wanted.shape.lease().is_none() {
                 own.push(None);
@@ -81,6 +83,8 @@ impl Servers {
                 return self.ask(wants, deadline).await;
             };
             held.count(wanted.cost, leases.clock.boot());
+            // Read before units are taken, which are of that moment or a later one.
+            at = at.min(held.heard_of());
             // A single leased claim is granted here immediately.
             let granted_here = alone && held.take(wanted.cost, &leases.clock);
             let mut origin = if alone {
@@ -135,6 +139,7 @@ impl Servers {
         let mut asked = match (rest.is_empty(), granted) {
             (true, _) => Draw {
                 granted,
+                at,
                 ..Draw::default()
             },
             (false, true) => match self.ask(rest, deadline).await {
@@ -166,7 +171,11 @@ impl Servers {
             .into_iter()
             .filter_map(|own| own.or_else(|| others.next()))
             .collect();
-        Ok(Draw { granted, standings })
+        Ok(Draw {
+            granted,
+            standings,
+            at: at.min(asked.at),
+        })
     }
 
     /// Gets units of a bucket that cannot share a call with the request's other claims: waits until

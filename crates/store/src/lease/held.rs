@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::demand::Demand;
 use super::hands::{Decided, Hands, Leaving, Origin};
 use super::slot::{LEFT_MAX, Slot};
 use super::{Errand, Leases, Return};
@@ -96,6 +95,11 @@ impl Held {
 
     pub(crate) fn shape(&self) -> &Arc<WireForm> {
         &self.shape
+    }
+
+    /// The moment at which the store last answered about the bucket, by its clock.
+    pub(super) fn heard_of(&self) -> Timestamp {
+        Timestamp::from_micros(self.at.load(Ordering::Relaxed))
     }
 
     /// Counts the demand of one request.
@@ -360,3 +364,54 @@ impl Held {
 
 /// How long an empty bucket is assumed to gain only what its rate gives.
 const BELIEVED: Micros = Micros(50_000);
+
+/// Units requested per life of a lease.
+#[derive(Debug)]
+struct Demand {
+    since: AtomicU64,
+    /// In the current life of a lease, and in the last one.
+    units: AtomicU64,
+    before: AtomicU64,
+}
+
+impl Demand {
+    /// No demand so far.
+    fn new(now: Timestamp) -> Self {
+        Self {
+            since: AtomicU64::new(now.as_micros()),
+            units: AtomicU64::new(0),
+            before: AtomicU64::new(0),
+        }
+    }
+
+    fn count(&self, units: u64, now: Timestamp, life: Micros) {
+        self.units.fetch_add(units, Ordering::Relaxed);
+        let since = self.since();
+        let passed = now.since(since);
+        if passed < life {
+            return;
+        }
+        let mine = self.since.compare_exchange(
+            since.as_micros(),
+            now.as_micros(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if mine.is_ok() {
+            let units = u128::from(self.units.swap(0, Ordering::Relaxed)) * u128::from(life.0)
+                / u128::from(passed.0);
+            self.before
+                .store(u64::try_from(units).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    fn in_a_life(&self) -> u64 {
+        self.units
+            .load(Ordering::Relaxed)
+            .max(self.before.load(Ordering::Relaxed))
+    }
+
+    fn since(&self) -> Timestamp {
+        Timestamp::from_micros(self.since.load(Ordering::Relaxed))
+    }
+}

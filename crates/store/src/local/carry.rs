@@ -102,6 +102,7 @@ impl LocalStore {
             tables,
             seed: self.seed.clone(),
             clock: self.clock.clone(),
+            resets: Arc::clone(&self.resets),
         };
         (next, report)
     }

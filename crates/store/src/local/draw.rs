@@ -29,6 +29,7 @@ impl LocalStore {
         Draw {
             granted: !claim.enforced || standing.verdict.is_allow(),
             standings: SmallVec::from_iter([standing]),
+            at: now,
         }
     }
 }
@@ -53,6 +54,7 @@ fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) ->
     Draw {
         granted,
         standings: verdicts.into_iter().enumerate().map(answer).collect(),
+        at: now,
     }
 }
 

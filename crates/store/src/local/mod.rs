@@ -14,6 +14,7 @@ mod held_places;
 mod learnt;
 mod locks;
 mod penalized;
+mod resets;
 mod snapshot;
 mod state_bytes;
 mod table;
@@ -38,6 +39,7 @@ use bucket::{Bucket, Moving, Whose};
 use draw::settle_locked;
 use hash::Seed;
 use locks::lock_all;
+use resets::Resets;
 use table::Table;
 
 /// Buckets in the process, for the limits of one compiled policy.
@@ -47,6 +49,7 @@ pub struct LocalStore {
     tables: Box<[Arc<Table>]>,
     seed: Seed,
     clock: Clock,
+    resets: Arc<Resets>,
 }
 
 /// The content of the buckets of a process that starts without saved state: the `cold_start`
@@ -89,6 +92,7 @@ impl LocalStore {
             limits: limits.into(),
             seed: Seed::random(),
             clock,
+            resets: Arc::default(),
         }
     }
 
@@ -103,14 +107,11 @@ impl LocalStore {
     /// Corrects earlier grants, at `now`.
     pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
         for settlement in settlements {
-            let Settlement {
-                limit,
-                key,
-                change,
-                conditions,
-            } = *settlement;
-            let mut bound = [self.bound(limit, key, conditions)];
-            settle_locked(&mut bound, change, now);
+            let Settlement { limit, key, .. } = *settlement;
+            let mut bound = [self.bound(limit, key, settlement.conditions)];
+            let settle = || settle_locked(&mut bound, settlement.change, now);
+            let tag = self.seed.tag(key);
+            self.resets.settle(settlement, tag, &self.clock, settle);
         }
     }
 

@@ -11,23 +11,21 @@
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
 //! after a crash that would lose the charges made since.
 
-mod bytes;
 mod heading;
 mod reading;
 mod unpaid;
 mod writing;
 
 use std::hash::Hasher;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use siphasher::sip::SipHasher13;
-use tollgate_limit::{KeyBytes, Limit};
+use tollgate_limit::{KeyBytes, Limit, Timestamp};
 
 use super::{Learnt, LocalStore, Penalized};
 use crate::HashKey;
+use crate::clock::Shift;
 
-use bytes::read_bytes;
-pub(super) use bytes::{read_moment, read_u8, read_u32, read_u64, write_count};
 pub(super) use heading::Name;
 
 /// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
@@ -135,3 +133,31 @@ impl<T: Write> Write for Summed<T> {
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
 const VERSION: u32 = 6;
+
+fn read_bytes<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+pub(super) fn read_u8(input: &mut impl Read) -> io::Result<u8> {
+    read_bytes(input).map(u8::from_le_bytes)
+}
+
+pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
+    read_bytes(input).map(u32::from_le_bytes)
+}
+
+pub(super) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
+    read_bytes(input).map(u64::from_le_bytes)
+}
+
+/// Reads a moment of the process that wrote it, as a moment of this one.
+pub(super) fn read_moment(input: &mut impl Read, shift: Shift) -> io::Result<Timestamp> {
+    read_u64(input).map(|micros| shift.moved(Timestamp::from_micros(micros)))
+}
+
+pub(super) fn write_count(count: usize, out: &mut impl Write) -> io::Result<()> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    out.write_all(&count.to_le_bytes())
+}

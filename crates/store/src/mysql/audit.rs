@@ -43,8 +43,8 @@ pub(super) struct Facts {
     statement_log: bool,
     /// The engines of the tables, and the version of the first.
     tables: Vec<(String, String, String)>,
-    /// Whether there are the procedures, and the user may call them.
-    procedures: bool,
+    /// Whether there is the procedure, and the user may call it.
+    procedure: bool,
     /// The right that the user lacks.
     lacks: Option<String>,
 }
@@ -55,7 +55,7 @@ const ASK: &str = "
            COALESCE(@@global.innodb_flush_method = 'nosync', FALSE), @@global.innodb_doublewrite,
            @@global.log_bin AND @@global.binlog_format = 'STATEMENT',
            (SELECT COUNT(*) FROM information_schema.ROUTINES
-            WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME IN ('tollgate_draw_3', 'tollgate_draw_one_3')) = 2;
+            WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME = 'tollgate_draw_4') = 1;
     SELECT TABLE_NAME, COALESCE(ENGINE, ''), TABLE_COMMENT FROM information_schema.TABLES
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('tollgate_buckets', 'tollgate_gateways', 'tollgate_twin')";
 
@@ -92,7 +92,7 @@ impl Facts {
             no_sync: is_on(3),
             doublewrite: is_on(4),
             statement_log: is_on(5),
-            procedures: is_on(6),
+            procedure: is_on(6),
             tables: tables
                 .iter()
                 .map(|row| (text(row, 0), text(row, 1), text(row, 2)))
@@ -101,9 +101,9 @@ impl Facts {
         })
     }
 
-    /// Whether our tables and procedures are there.
+    /// Whether our tables and the procedure are there.
     pub(super) fn complete(&self) -> bool {
-        self.tables.len() == TABLES.len() && self.procedures
+        self.tables.len() == TABLES.len() && self.procedure
     }
 
     /// Why the store cannot work at all, with the remedy.
@@ -132,8 +132,8 @@ impl Facts {
             ))
         } else if other.is_some() {
             other
-        } else if !self.procedures {
-            Some("there are no procedures tollgate_draw_3 and tollgate_draw_one_3 in the database, or the user may not call them: apply `tollgate schema --sql mysql`, and GRANT EXECUTE".into())
+        } else if !self.procedure {
+            Some("there is no procedure tollgate_draw_4 in the database, or the user may not call it: apply `tollgate schema --sql mysql`, and GRANT EXECUTE".into())
         } else if let Some(lacks) = &self.lacks {
             Some(format!("{lacks}: GRANT it"))
         } else if self.statement_log {
@@ -188,7 +188,7 @@ mod tests {
             no_sync: false,
             doublewrite: true,
             statement_log: false,
-            procedures: true,
+            procedure: true,
             tables: TABLES
                 .iter()
                 .map(|(name, engine)| ((*name).into(), (*engine).into(), VERSION.into()))
@@ -232,7 +232,7 @@ mod tests {
             with(|facts| facts.read_only = true),
             with(|facts| facts.no_sync = true),
             with(|facts| facts.statement_log = true),
-            with(|facts| facts.procedures = false),
+            with(|facts| facts.procedure = false),
             with(|facts| facts.tables[0].1 = "MyISAM".into()),
             with(|facts| facts.tables[2].1 = "InnoDB".into()),
             with(|facts| facts.tables[0].2 = "tollgate 1".into()),

@@ -1,10 +1,10 @@
-//! Decides requests for token buckets by the procedures of the schema: one call for a batch.
+//! Decides requests for token buckets by the procedure of the schema, `tollgate_draw_4`: one call for a
+//! batch.
 
 use super::fault::Fault;
 use super::link::{MysqlLink, Session};
-use super::several::Several;
-use crate::batch::{Answer, Batch};
-use crate::simple::{Simple, all_simple};
+use crate::batch::{Answer, Batch, Wants};
+use crate::simple::Simple;
 use crate::sql::decide::key_order;
 use crate::sql::{ROW_MARGIN, joined};
 use crate::wire_form::{TOKEN_BUCKET, moment, state_of};
@@ -19,47 +19,17 @@ pub(super) enum Drawn {
     Scarce,
 }
 
-/// The numbers of a bucket's row, and what is asked of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) bucket: Simple,
-    pub(super) price: i64,
-    pub(super) need: i64,
-    pub(super) fresh: i64,
-    pub(super) count: i64,
+/// Whether the procedure supports every claim of a request.
+pub(super) fn carries_wants(wants: &Wants) -> bool {
+    wants
+        .iter()
+        .all(|wanted| Simple::even_leased(&wanted.shape, wanted.cost).is_some())
 }
 
-impl Wanted {
-    /// Equal requests.
-    fn of(simple: Simple, count: u32) -> Self {
-        Self {
-            bucket: simple,
-            price: simple.price,
-            need: simple.need,
-            fresh: simple.fresh(),
-            count: i64::from(count),
-        }
-    }
-
-    /// The numbers in the procedures' order.
-    fn numbers(&self) -> [i64; 9] {
-        let bucket = &self.bucket;
-        [
-            bucket.n,
-            bucket.p,
-            bucket.brim,
-            bucket.fill(),
-            self.price,
-            self.need,
-            self.fresh,
-            bucket.lasts() + ROW_MARGIN,
-            self.count,
-        ]
-    }
-}
+const CORRUPT: Fault = Fault::Corrupt("not a response of tollgate_draw");
 
 impl MysqlLink {
-    /// Calls a procedure, if one supports the batch.
+    /// Calls the procedure, if it supports the batch.
     pub(super) async fn decided_there(
         &self,
         session: &Session,
@@ -70,101 +40,128 @@ impl MysqlLink {
             return Ok(Drawn::Left);
         }
         let order = key_order(batch);
-        let simple = all_simple(batch, Simple::even_leased);
-        let (wanted, several) = if let Some(simple) = simple {
-            let groups = simple.iter().zip(&batch.groups);
-            let wanted = groups.map(|(simple, group)| Wanted::of(*simple, group.count));
-            (wanted.collect(), None)
-        } else if let Some(several) = Several::of(batch) {
-            (several.wanted.clone(), Some(several))
-        } else {
+        let Some((buckets, parts)) = parameters(batch, &order) else {
             return Ok(Drawn::Left);
         };
-        let sets = session
-            .client
-            .run(self.call_text(session, batch, &order, &wanted, several.as_ref()))
-            .await?;
+        let (mark, pinned) = (session.print.get(), self.base.pinned());
+        let pinned = pinned.map_or("NULL".into(), |at| at.to_string());
+        let call = format!("CALL tollgate_draw_4('[{buckets}]','[{parts}]',{mark},{pinned})");
+        let sets = session.client.run(call).await?;
         let row = sets.first().and_then(|rows| rows.first());
         let text = |column| {
             row.and_then(|row| row.get_opt::<Option<String>, _>(column))
                 .and_then(Result::ok)
-                .ok_or(Fault::Corrupt("not a response of tollgate_draw"))
+                .ok_or(CORRUPT)
         };
-        let grants = text(2)?;
-        let Some(answer) = text(1)? else {
-            return Ok(match grants {
-                Some(_) => Drawn::Scarce,
-                None => Drawn::Left,
-            });
-        };
-        read(batch, &order, several.as_ref(), &answer, grants.as_deref())
-            .map(Drawn::Decided)
-            .ok_or(Fault::Corrupt("not a response of tollgate_draw"))
-    }
-
-    fn call_text(
-        &self,
-        session: &Session,
-        batch: &Batch,
-        order: &[usize],
-        wanted: &[Wanted],
-        several: Option<&Several>,
-    ) -> String {
-        let pinned = self
-            .base
-            .pinned()
-            .map_or("NULL".into(), |at| at.to_string());
-        let mark = session.print.get();
-        let hash = |bucket: usize| batch.buckets[bucket].0.hash;
-        if let ([bucket], None) = (order, several) {
-            let numbers = joined(wanted[*bucket].numbers());
-            return format!(
-                "CALL tollgate_draw_one_3(X'{:032x}',{numbers},{mark},{pinned})",
-                hash(*bucket)
-            );
+        match (text(0)?, text(1)?) {
+            (None, Some(_)) => Ok(Drawn::Scarce),
+            (None, None) => Ok(Drawn::Left),
+            (Some(answer), grants) => read(batch, &order, &answer, grants.as_deref())
+                .map(Drawn::Decided)
+                .ok_or(CORRUPT),
         }
-        let row = |bucket: &usize| {
-            let numbers = joined(wanted[*bucket].numbers());
-            format!(r#"["{:032x}",{numbers}]"#, hash(*bucket))
-        };
-        let rows = joined(order.iter().map(row));
-        let parts = several.map_or("NULL".into(), |several| {
-            format!("'[{}]'", several.parts(batch))
-        });
-        format!("CALL tollgate_draw_3('[{rows}]',{parts},{mark},{pinned})")
     }
 }
 
-/// Reads a procedure's response: of each bucket the moment, the level before, its moment, how many
-/// were granted; and what was granted of each part. `None`: it is invalid.
-fn read(
-    batch: &Batch,
-    order: &[usize],
-    several: Option<&Several>,
-    answer: &str,
-    grants: Option<&str>,
-) -> Option<Answer> {
+/// All that is asked of a bucket, as one request which needs as much as lets every group be granted.
+#[derive(Clone, Copy)]
+struct Wanted {
+    bucket: Simple,
+    price: i64,
+    /// The least that one of its parts leaves unpaid: what debt allows.
+    spare: i64,
+}
+
+impl Wanted {
+    /// The numbers in the procedure's order.
+    fn numbers(&self) -> [i64; 8] {
+        let bucket = &self.bucket;
+        let need = self.price.saturating_sub(self.spare);
+        // What no full bucket can pay is sent as a price that it can never pay: its numbers might
+        // exceed 63 bits.
+        let (price, need, fresh) = match need > bucket.capacity {
+            true => (1, bucket.capacity + 1, 0),
+            false => (self.price, need, 1),
+        };
+        let lasts = bucket.lasts() + ROW_MARGIN;
+        let fill = bucket.fill();
+        [
+            bucket.n,
+            bucket.p,
+            bucket.capacity,
+            fill,
+            price,
+            need,
+            fresh,
+            lasts,
+        ]
+    }
+}
+
+/// The procedure's two lists, without their brackets: the buckets in key order, and the parts, group
+/// after group. `None`: the procedure does not support all of the batch.
+fn parameters(batch: &Batch, order: &[usize]) -> Option<(String, String)> {
+    if !batch.only_requests() {
+        return None;
+    }
+    let users = batch.users();
+    let mut wanted: Vec<Option<Wanted>> = vec![None; batch.buckets.len()];
+    let mut parts = Vec::with_capacity(batch.groups.len() * 2);
+    for (place, group) in batch.groups.iter().enumerate() {
+        for part in &group.parts {
+            let bucket = part.bucket as usize;
+            let (name, shape) = &batch.buckets[bucket];
+            let simple = Simple::even_leased(shape, part.cost)?;
+            let (count, spare) = (i64::from(group.count), simple.price - simple.need);
+            let known = wanted[bucket].get_or_insert(Wanted {
+                bucket: simple,
+                price: 0,
+                spare,
+            });
+            known.price = known
+                .price
+                .saturating_add(simple.price.saturating_mul(count));
+            known.spare = known.spare.min(spare);
+            let alone = i64::from(users[bucket] == 1);
+            let enforced = i64::from(part.enforced);
+            let own = joined([count, simple.price, simple.need, alone, enforced]);
+            parts.push(format!(r#"[{place},"{:032x}",{own}]"#, name.hash));
+        }
+    }
+    let row = |&bucket: &usize| {
+        let (hash, wanted) = (batch.buckets[bucket].0.hash, wanted[bucket]?);
+        Some(format!(r#"["{hash:032x}",{}]"#, joined(wanted.numbers())))
+    };
+    let buckets = order.iter().map(row).collect::<Option<Vec<_>>>()?;
+    Some((buckets.join(","), parts.join(",")))
+}
+
+/// Reads the procedure's response: of each bucket the moment, the level before and its moment; and what
+/// was granted of each part's group (`None`: all). `None`: it is invalid.
+fn read(batch: &Batch, order: &[usize], answer: &str, grants: Option<&str>) -> Option<Answer> {
     let numbers = numbers(answer)?;
-    if numbers.len() != order.len() * 4 {
+    if numbers.len() != order.len() * 3 {
         return None;
     }
     let mut before = vec![None; order.len()];
-    let mut taken = vec![0; order.len()];
-    for (row, &bucket) in numbers.chunks_exact(4).zip(order) {
-        before[bucket] = Some(state_of(TOKEN_BUCKET, &row[1..3])?);
-        taken[bucket] = u32::try_from(row[3]).ok()?;
+    for (row, &bucket) in numbers.chunks_exact(3).zip(order) {
+        before[bucket] = Some(state_of(TOKEN_BUCKET, &row[1..])?);
     }
-    let granted = match (several, grants) {
-        // A group for each bucket.
-        (None, _) => taken,
-        (Some(_), None) => batch.groups.iter().map(|group| group.count).collect(),
-        (Some(_), Some(grants)) => Several::read(batch, &self::numbers(grants)?)?,
-    };
-    Some(Answer::to_requests(
-        moment(*numbers.first()?)?,
-        before,
-        granted,
-    ))
+    let mut granted: Vec<u32> = batch.groups.iter().map(|group| group.count).collect();
+    if let Some(grants) = grants {
+        let grants = self::numbers(grants)?;
+        let mut rest = grants.as_slice();
+        for (granted, group) in granted.iter_mut().zip(&batch.groups) {
+            let (own, others) = rest.split_at_checked(group.parts.len())?;
+            *granted = u32::try_from(*own.first()?).ok()?;
+            rest = others;
+        }
+        if !rest.is_empty() {
+            return None;
+        }
+    }
+    let now = moment(*numbers.first()?)?;
+    Some(Answer::to_requests(now, before, granted))
 }
 
 fn numbers(text: &str) -> Option<Vec<i64>> {

@@ -10,10 +10,9 @@ use super::address::{addresses, settings};
 use super::audit::{Facts, VERSION};
 use super::client::{Client, Sets};
 use super::document;
-use super::draw::Drawn;
+use super::draw::{Drawn, carries_wants};
 use super::fault::{Fault, obstacle};
 use super::mark;
-use super::several;
 use super::transaction::{BEGIN, OpenTransaction};
 use crate::audit::Finding;
 use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
@@ -169,7 +168,7 @@ impl Database for MysqlLink {
     }
 
     fn carries(wants: &Wants) -> bool {
-        several::carries_wants(wants)
+        carries_wants(wants)
     }
 
     async fn beat(&self, session: &Session) -> Result<i64, Fault> {

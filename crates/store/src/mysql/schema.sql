@@ -6,7 +6,8 @@ DELIMITER //
 CREATE TABLE IF NOT EXISTS tollgate_buckets (
     -- The keyed hash of limit and caller. The mark of the data has the key 'tollgate':
     -- crates/store/src/mysql/mark.rs. One with the key 'made' and a gateway's number is a receipt: the number (more) of the
-    -- last call with corrections that this gateway has made: crates/store/src/sql/receipt.rs.
+    -- last call with corrections that this gateway has made. One without a kind may be the moment (at) of a bucket's last reset:
+    -- crates/store/src/sql/mark.rs.
     bucket  VARBINARY(16) NOT NULL PRIMARY KEY,
     -- Microseconds since the epoch: from then on the bucket equals no bucket and may be swept.
     expires BIGINT NOT NULL,
@@ -47,57 +48,21 @@ CREATE TABLE IF NOT EXISTS tollgate_overrides (
     text  LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL
 ) ENGINE = InnoDB//
 
--- The next three parts decide requests for token buckets. They are a translation of crates/limit/src/token_bucket.rs. Of a
--- bucket they are told: n, p and the level of a full bucket; a time in which any level fills; the price of a request and
--- the level it needs; how many requests a full bucket grants; how long its row is kept; how many requests there are. The
--- clock is read before any lock is waited for, which is only stricter: a clock behind `at` mints nothing. Assignments to
+-- Decides requests for token buckets: every claim of a request is charged, or none. A translation of
+-- crates/limit/src/token_bucket.rs. `wanted` has of each bucket, in key order: its key in hexadecimal; n, p and the level of
+-- a full bucket; a time in which any level fills; the price of all that is asked of it and the level that needs; whether a
+-- full bucket grants that; how long its row is kept. The first statement draws from each bucket all that is asked of it, or
+-- nothing. Only where that is too much for one are the `parts` looked at, one for each claim of a group of equal requests:
+-- group, key, how many requests, price, need, whether the bucket has no other part, whether the claim is enforced. A bucket
+-- that has enough for all of its parts limits none of them, and one with a single part grants what it can. What is left is
+-- a bucket that is too small for the several groups that draw from it: their order decides, and the gateway decides it in a
+-- transaction; the answer is null, and the list of grants empty.
+-- The clock is read before any lock is waited for, which is only stricter: a clock behind `at` mints nothing. Assignments to
 -- columns are made from top to bottom. A refusal charges nothing, so it is rolled back: it waits for no disk.
--- They answer how many were granted in all and, of each bucket, the moment, the level before, its moment and how many were
--- granted. Null: a bucket has other numbers or a larger burst (crates/limit/src/kept.rs), or lies ahead of the clock: the gateway
--- decides it in a transaction.
-
--- Equal requests for one bucket. (What a list costs to read is most of the time of a call for a hot bucket.)
-CREATE PROCEDURE IF NOT EXISTS tollgate_draw_one_3(
-    name BINARY(16), want_n BIGINT, want_p BIGINT, want_brim BIGINT, want_fill BIGINT, want_price BIGINT, want_need BIGINT,
-    want_fresh BIGINT, want_lasts BIGINT, want_count BIGINT, mark BIGINT, moment BIGINT)
-MODIFIES SQL DATA
-SQL SECURITY INVOKER
-BEGIN
-    DECLARE level_, at_, taken_ BIGINT;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION
-    BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    START TRANSACTION READ WRITE;
-    IF moment IS NULL THEN
-        SET moment = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-    END IF;
-    INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, price, taken)
-    VALUES (name, moment + want_lasts, 1, mark, want_n, want_p, want_brim, want_brim, moment, want_price,
-            LEAST(want_count, want_fresh))
-    ON DUPLICATE KEY UPDATE
-{next_row.sql};
-    SELECT level, at, taken INTO level_, at_, taken_ FROM tollgate_buckets WHERE bucket = name;
-    IF taken_ > 0 THEN
-        COMMIT;
-    ELSE
-        ROLLBACK;
-    END IF;
-    SELECT taken_, IF(taken_ >= 0, CONCAT_WS(',', moment, level_, at_, taken_), NULL), NULL;
-END//
-
--- Requests for several buckets. `wanted` lists these numbers of each bucket in key order, after its key in hexadecimal.
--- Without `parts`, each bucket has one group of equal requests, which draw from no other.
--- With `parts`, requests may draw from several buckets and buckets may have several groups: every claim of a request is
--- charged, or none. The first statement then draws from each bucket all that is asked of it, or nothing. Only where that
--- is too much for one are the parts looked at, one for each claim of a group: group, key, how many requests, price, need,
--- whether the bucket has no other part, whether the claim is enforced. A bucket that has enough for all of its parts
--- limits none of them, and one with a single part grants what it can. What is left is a bucket that is too small for the
--- several groups that draw from it: their order decides, and the gateway decides it in a transaction; the answer is null,
--- and the list of grants empty. Otherwise that list has how many requests of each part's group were granted; null: all.
-CREATE PROCEDURE IF NOT EXISTS tollgate_draw_3(
+-- Answers of each bucket the moment, the level before and its moment, and how many requests of each part's group were
+-- granted; null: all. An answer of null: a bucket has other numbers or a larger burst (crates/limit/src/kept.rs), or lies
+-- ahead of the clock: the gateway decides it in a transaction.
+CREATE PROCEDURE IF NOT EXISTS tollgate_draw_4(
     wanted LONGTEXT CHARACTER SET ascii, parts LONGTEXT CHARACTER SET ascii, mark BIGINT, moment BIGINT)
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
@@ -116,20 +81,32 @@ BEGIN
     END IF;
     INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, price, taken)
     SELECT UNHEX(want_name), moment + want_lasts, 1, mark, want_n, want_p, want_brim, want_brim, moment, want_price,
-           LEAST(want_count, want_fresh)
+           want_fresh
     FROM JSON_TABLE(wanted, '$[*]' COLUMNS (
         want_name CHAR(32) CHARACTER SET ascii PATH '$[0]', want_n BIGINT PATH '$[1]', want_p BIGINT PATH '$[2]', want_brim BIGINT PATH '$[3]',
         want_fill BIGINT PATH '$[4]', want_price BIGINT PATH '$[5]', want_need BIGINT PATH '$[6]',
-        want_fresh BIGINT PATH '$[7]', want_lasts BIGINT PATH '$[8]', want_count BIGINT PATH '$[9]')) AS want
+        want_fresh BIGINT PATH '$[7]', want_lasts BIGINT PATH '$[8]')) AS want
     ORDER BY want_name
     ON DUPLICATE KEY UPDATE
-{next_row.sql};
+        level = CASE WHEN kind IS NULL THEN want_brim
+            -- A refusal leaves the bucket as it was: it may be drawn from at another rate next.
+            WHEN level - price * taken + LEAST(GREATEST(moment - at, 0), want_fill) * want_n < want_need
+            THEN level - price * taken
+            ELSE LEAST(want_brim, level - price * taken + LEAST(GREATEST(moment - at, 0), want_fill) * want_n) END,
+        taken = CASE WHEN kind IS NULL THEN want_fresh
+            WHEN kind = 1 AND a = want_n AND b = want_p AND c = want_brim AND level IS NOT NULL
+                AND at <= moment + 1000000
+            THEN level >= want_need
+            ELSE -1 END,
+        at = CASE WHEN kind IS NULL THEN moment WHEN taken = 0 THEN at ELSE GREATEST(at, moment) END,
+        price = want_price, expires = GREATEST(expires, moment + want_lasts), kind = 1, print = mark,
+        a = want_n, b = want_p, c = want_brim;
     SELECT MIN(bucket.taken), SUM(bucket.taken),
-           GROUP_CONCAT(CONCAT_WS(',', moment, bucket.level, bucket.at, bucket.taken) ORDER BY want.name)
+           GROUP_CONCAT(CONCAT_WS(',', moment, bucket.level, bucket.at) ORDER BY want.name)
     INTO least_, drawn, answer
     FROM JSON_TABLE(wanted, '$[*]' COLUMNS (name CHAR(32) CHARACTER SET ascii PATH '$[0]')) AS want
     STRAIGHT_JOIN tollgate_buckets AS bucket ON bucket.bucket = UNHEX(want.name);
-    IF least_ = 0 AND parts IS NOT NULL THEN
+    IF least_ = 0 THEN
         SELECT MIN(part.able IS NOT NULL), SUM(part.price * LEAST(part.able, part.granted)),
                GROUP_CONCAT(part.granted ORDER BY part.place),
                CONCAT('[', GROUP_CONCAT(CONCAT('["', part.name, '",', part.price * LEAST(part.able, part.granted), ']')), ']')
@@ -167,6 +144,6 @@ BEGIN
     ELSE
         ROLLBACK;
     END IF;
-    SELECT drawn, IF(least_ >= 0, answer, NULL), grants;
+    SELECT IF(least_ >= 0, answer, NULL), grants;
 END//
 DELIMITER ;

@@ -1,7 +1,9 @@
-//! The transaction in which the pure core decides what the procedures do not: every algorithm,
+//! The transaction in which the pure core decides what the procedure does not: every algorithm,
 //! leases, corrections.
 //! Two texts of statements: the first locks the rows in key order and reads them and the clock, the
 //! second writes the changed rows and commits.
+
+use std::collections::HashMap;
 
 use mysql_async::Row;
 
@@ -10,10 +12,11 @@ use super::fault::Fault;
 use super::link::{MysqlLink, Session, number};
 use super::mark;
 use crate::batch::{Answer, Batch};
-use crate::sql::decide::{Stored, key_order};
-use crate::sql::mark::Mark;
-use crate::sql::{ROW_MARGIN, joined, receipt};
+use crate::sql::decide::{Locked, Stored, key_order};
+use crate::sql::mark::{Mark, RECEIPT_KEPT, RESET_KEPT, receipt_key, reset_key};
+use crate::sql::{ROW_MARGIN, joined};
 use crate::wire_form::{TOKEN_BUCKET, signed};
+use tollgate_limit::{Timestamp, hex};
 
 /// Opens a transaction with the settings we need, whatever the session's defaults.
 pub(super) const BEGIN: &str =
@@ -40,7 +43,7 @@ impl MysqlLink {
         // An INSERT that meets a row locks it for itself; INSERT IGNORE would only share the lock,
         // and two gateways would deadlock. The clock is a statement of its own: a statement's clock
         // stands still while it waits for a lock.
-        let receipt_key = format!("X'{}'", receipt::key_text(self.base.decider.id));
+        let receipt_key = format!("X'{}'", hex::digits(&receipt_key(self.base.decider.id)));
         let has_receipt = batch.receipt.number > 0;
         // Locked first: only calls of this gateway wait for it.
         let receipt = if has_receipt {
@@ -52,14 +55,27 @@ impl MysqlLink {
         } else {
             String::new()
         };
+        let reset_key =
+            |bucket: usize| format!("X'{:032x}'", reset_key(batch.buckets[bucket].0.hash));
+        let resets = match batch.concerns_resets() {
+            true => joined((0..batch.buckets.len()).map(reset_key)),
+            false => String::new(),
+        };
         let drains = batch.buckets.iter().any(|(_, shape)| shape.drains());
         let text = format!(
             "{BEGIN}; {receipt}
              INSERT INTO tollgate_buckets (bucket, expires) VALUES {new} ON DUPLICATE KEY UPDATE bucket = VALUES(bucket);
              SELECT kind, print, a, b, c, level - price * taken, at, more FROM tollgate_buckets WHERE bucket IN ({known})
                  ORDER BY bucket FOR UPDATE;
-             SELECT {}; {}",
+             SELECT {}; {} {}",
             self.moment(),
+            // Whoever writes one has locked its bucket.
+            match resets.as_str() {
+                "" => String::new(),
+                keys => format!(
+                    "SELECT HEX(bucket), at FROM tollgate_buckets WHERE bucket IN ({keys}) AND at IS NOT NULL;"
+                ),
+            },
             // Read after the buckets are locked, in the same table, so the table cannot be emptied
             // in between.
             if drains { mark::read() } else { "DO 0".into() }
@@ -81,6 +97,12 @@ impl MysqlLink {
         let now = number(clock, 0)?
             .and_then(crate::wire_form::moment)
             .ok_or(Fault::Corrupt("a moment before the epoch"))?;
+        let resets = match resets.is_empty() {
+            true => HashMap::new(),
+            false => (sets.next().into_iter().flatten())
+                .filter_map(reset)
+                .collect(),
+        };
         let mark = match sets.next() {
             None => Mark {
                 print: session.print.get(),
@@ -90,11 +112,10 @@ impl MysqlLink {
                 .filter(|mark| !mark.is_ahead(now))
                 .ok_or(Fault::Unmarked)?,
         };
-        let decided = self
-            .base
-            .decide(batch, &order, rows.iter().map(numbers), mark, now, scarce)
+        let locked = Locked::of(batch, &order, rows.iter().map(numbers), &resets, mark, now)
             .map_err(Fault::Conflict)?;
-        if decided.written.is_empty() {
+        let decided = self.base.decide(batch, locked, scarce);
+        if decided.written.is_empty() && decided.reset.is_empty() {
             // Nothing to store, and rows that were only made to be locked go again. No request waits
             // for it.
             drop(open);
@@ -104,11 +125,16 @@ impl MysqlLink {
             format!("({},{},0,0)", keys[*bucket], columns(row.as_ref()))
         };
         let receipt = has_receipt.then(|| {
-            let expires = signed(now.after(receipt::KEPT).as_micros());
+            let expires = signed(now.after(RECEIPT_KEPT).as_micros());
             let number = batch.receipt.number;
             format!("({receipt_key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{number}',0,0)")
         });
-        let values = joined(decided.written.iter().map(row).chain(receipt));
+        let reset = decided.reset.iter().map(|&bucket| {
+            let (at, expires) = (now.as_micros(), now.after(RESET_KEPT).as_micros());
+            let key = reset_key(bucket);
+            format!("({key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,{at},NULL,0,0)")
+        });
+        let values = joined(decided.written.iter().map(row).chain(reset).chain(receipt));
         batch.receipt.committing();
         let text = format!(
             "INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, more, price, taken) VALUES {values}
@@ -121,6 +147,13 @@ impl MysqlLink {
         open.closed = true;
         Ok(decided.answer)
     }
+}
+
+/// The key and the moment of a reset.
+fn reset(row: &Row) -> Option<(u128, Timestamp)> {
+    let key = row.get_opt::<String, _>(0)?.ok()?;
+    let at = crate::wire_form::moment(number(row, 1).ok()??)?;
+    Some((u128::from_str_radix(&key, 16).ok()?, at))
 }
 
 /// The numbers of a row: version, kind, print, and the kind's own.

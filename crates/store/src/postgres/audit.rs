@@ -4,8 +4,7 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::columns::DRAW_OF;
-use super::several::DRAW_SEVERAL_OF;
+use super::link::DRAW_OF;
 use crate::audit::{Finding, Weight, distant_clock};
 
 /// Facts about a server and about our schema in it.
@@ -31,7 +30,7 @@ pub(super) struct Facts {
 
 /// The version of `schema.sql`, which its `tollgate_version` returns, and of the rows. A gateway
 /// that knows fewer kinds of rows does not use the store.
-pub(super) const VERSION: i64 = 7;
+pub(super) const VERSION: i64 = 8;
 
 /// Returns one row whatever exists; names are looked up in the session's own search path.
 const ASK: &str = "
@@ -42,8 +41,10 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        coalesce(current_setting('fsync', true), 'on') <> 'off',
        coalesce(current_setting('full_page_writes', true), 'on') <> 'off',
        to_regclass('tollgate_buckets') IS NOT NULL AND to_regclass('tollgate_gateways') IS NOT NULL,
-       to_regprocedure($1) IS NOT NULL AND to_regprocedure($2) IS NOT NULL,
-       EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('tollgate_buckets') AND attname = 'taken'),
+       to_regprocedure($1) IS NOT NULL,
+       ARRAY(SELECT attname::text FROM pg_attribute
+             WHERE attrelid = to_regclass('tollgate_buckets') AND attnum > 0 AND NOT attisdropped ORDER BY attnum)
+           = '{key,expires,kind,epoch,a,b,c,level,at,more}',
        coalesce((SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass('tollgate_buckets')), true),
        ARRAY(SELECT word || ' ON ' || name
              FROM unnest(ARRAY['tollgate_buckets', 'tollgate_gateways']) AS name,
@@ -51,7 +52,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
              WHERE NOT coalesce(has_table_privilege(to_regclass(name), word), true)
              UNION ALL
              SELECT 'EXECUTE ON FUNCTION ' || name
-             FROM unnest(ARRAY[$1, $2, 'tollgate_elsewhere()', 'tollgate_version()',
+             FROM unnest(ARRAY[$1, 'tollgate_version()',
                                'tollgate_level(bigint,bigint,bigint,bigint,bigint,bigint)',
                                'tollgate_able(bigint,bigint,bigint,bigint)']) AS name
              WHERE NOT coalesce(has_function_privilege(to_regprocedure(name), 'EXECUTE'), true)),
@@ -61,8 +62,7 @@ impl Facts {
     pub(super) async fn ask(
         client: &tokio_postgres::Client,
     ) -> Result<Self, tokio_postgres::Error> {
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)];
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&DRAW_OF, Type::TEXT)];
         let row = client.query_typed_one(ASK, &parameters).await?;
         let mut facts = Self::of(&row)?;
         // Only if the table exists: a statement that names a missing object fails as a whole.

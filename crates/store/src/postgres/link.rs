@@ -1,9 +1,8 @@
 //! The connection to a PostgreSQL: establishes it, checks it, and decides batches over it.
 
 mod document;
+mod draw;
 mod fault;
-mod functions;
-mod making;
 mod transaction;
 
 use std::cell::{Cell, OnceCell};
@@ -15,11 +14,11 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 
+pub(super) use self::draw::DRAW_OF;
 use self::fault::{Fault, obstacle, words};
 use self::transaction::{OpenTransaction, join};
 use super::audit::{Facts, VERSION};
-use super::several;
-use super::{AddressError, mark};
+use super::{AddressError, mark, schema_sql};
 use crate::audit::Finding;
 use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
 use crate::sql::database::{Base, Database, Swept};
@@ -186,7 +185,7 @@ impl Database for PostgresLink {
         let client = Rc::new(client);
         let mut facts = Facts::ask(&client).await.map_err(told)?;
         if self.base.options.create && !facts.complete() && !facts.standby {
-            making::make(&client).await?;
+            make(&client).await?;
             facts = Facts::ask(&client).await.map_err(told)?;
         }
         let has_document = if facts.standby {
@@ -242,7 +241,7 @@ impl Database for PostgresLink {
     }
 
     fn carries(wants: &Wants) -> bool {
-        several::carries_wants(wants)
+        draw::carries_wants(wants)
     }
 
     async fn beat(&self, session: &Session) -> Result<i64, Fault> {
@@ -330,4 +329,28 @@ impl Database for PostgresLink {
             (trouble, _) => trouble,
         }
     }
+}
+
+/// Begins a transaction that writes, even if the session's defaults say otherwise.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+/// The advisory lock of a gateway that makes the table and functions: `tollgate` in ASCII.
+const MAKING: i64 = i64::from_be_bytes(*b"tollgate");
+
+/// Makes the table and functions. If this fails the connection is given up, and the transaction
+/// with it.
+///
+/// One gateway makes them after the other, because IF NOT EXISTS does not see what another
+/// transaction makes. The lock is that of the transaction, because behind a pooler the session is
+/// not ours.
+async fn make(client: &Client) -> Result<(), Obstacle> {
+    let schema = schema_sql();
+    let locked = format!("{BEGIN}; SELECT pg_advisory_xact_lock({MAKING}); {schema}; COMMIT");
+    let made = client.batch_execute(&locked).await;
+    made.map_err(|error| {
+        let words = format!("the table and functions cannot be made: {}", words(&error));
+        // After a conflict the next connection finds what the other gateway has made.
+        let lasting = !matches!(Fault::from(error), Fault::Conflict(_));
+        Obstacle { words, lasting }
+    })
 }

@@ -1,4 +1,4 @@
--- The table and functions of a shared store in PostgreSQL, version 7. Safe to run again; run by the gateway when it may
+-- The table and functions of a shared store in PostgreSQL, version 8. Safe to run again; run by the gateway when it may
 -- create things, or by you: `tollgate schema --sql postgres | psql DATABASE`.
 
 -- Unlogged: buckets are not worth a write-ahead log. A crash of the server empties the table, a promoted standby has
@@ -15,17 +15,15 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
     -- table is all there is to know (at), and what tells whether it still is: crates/store/src/postgres/mark.rs.
     epoch   bigint,
     -- A row whose key is 'made' and a gateway's number is a receipt: the number (more) of the last call with corrections
-    -- that this gateway has made, so that one that is sent again is recognised: crates/store/src/sql/receipt.rs.
+    -- that this gateway has made, so that one that is sent again is recognised. A row without a kind may be the moment (at) of
+    -- a bucket's last reset: crates/store/src/sql/mark.rs.
     -- The bucket's numbers. Token bucket (1): gained in a microsecond and fractions of a unit, those of its last grant, and the
     -- level of one that is full under the largest burst it was drawn under. Interval (2) and fixed window (3): the largest
     -- amount it was drawn under.
-    a bigint, b bigint, c bigint, d bigint,
+    a bigint, b bigint, c bigint,
     -- Its level, or what was used, and since when.
     level   bigint,
     at      bigint,
-    -- Token bucket: it stands at `level - price * taken`; the last batch found it at `level`.
-    price   bigint,
-    taken   bigint,
     -- The numbers of every other kind.
     more    bigint[]
 ) WITH (
@@ -49,14 +47,7 @@ CREATE TABLE IF NOT EXISTS tollgate_overrides (
 );
 
 -- The version of all this and of the kinds of rows, which a gateway looks at when it connects and with each heartbeat.
-CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 7::bigint';
-
--- Says that a bucket has other numbers or a larger burst (crates/limit/src/kept.rs): the gateway then decides it in a transaction.
-CREATE OR REPLACE FUNCTION tollgate_elsewhere() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RAISE EXCEPTION 'a bucket of other numbers: decided by the gateway' USING ERRCODE = 'TG001';
-END
-$$;
+CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 8::bigint';
 
 -- A token bucket's level at a moment. `fill` is a time in which any level comes to the brim, by which the elapsed time is
 -- clamped before it is multiplied. A clock behind `at` mints nothing. (The server puts these two into the expressions that
@@ -69,73 +60,11 @@ CREATE OR REPLACE FUNCTION tollgate_level(
 CREATE OR REPLACE FUNCTION tollgate_able(level bigint, need bigint, price bigint, wanted bigint)
 RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT greatest(0, least($4, ($1 - $2 + $3) / $3))';
 
--- Requests for one token bucket each, of one limit and one cost, at most one group of equal requests a bucket: all in
--- one statement. The server keeps its plan behind any pooler of connections, and it has one plan only, by the key's
--- index. Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is
--- waited for, which is only stricter: a clock behind `at` mints nothing. A bucket a second further ahead than the clock shows
--- once the lock is had is pulled to it: crates/limit/src/kept/ahead.rs.
--- A translation of crates/limit/src/token_bucket.rs. `limit_fill` is tollgate_level's `fill`; `fresh` is how many a full
--- bucket grants.
--- Answers now, then of each bucket the level before, then the moments, then how many were granted.
-CREATE OR REPLACE FUNCTION tollgate_draw(
-    keys bytea[], counts bigint[], limit_n bigint, limit_p bigint, limit_brim bigint, limit_fill bigint,
-    ask_price bigint, ask_need bigint, fresh bigint, lasts bigint, fingerprint bigint, pinned bigint
-) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    moment bigint := coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
-    answer bigint[];
-BEGIN
-    WITH drawn AS (
-        INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, d, level, at, price, taken)
-        SELECT want.key, moment + lasts, 1, fingerprint, limit_n, limit_p, limit_brim, want.count,
-               limit_brim, moment, ask_price, least(want.count, fresh)
-        FROM unnest(keys, counts) AS want (key, count)
-        ON CONFLICT (key) DO UPDATE SET
-            level = CASE
-                -- A number that is missing is none to decide by: least() and greatest() would leave it out.
-                WHEN bucket.kind = 1 AND bucket.a = limit_n AND bucket.b = limit_p AND bucket.c = limit_brim
-                    AND bucket.level - bucket.price * bucket.taken + bucket.at IS NOT NULL THEN
-                    -- A refusal leaves the bucket as it was: it may be drawn from at another rate next.
-                    CASE WHEN tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
-                                             limit_n, limit_brim, limit_fill) >= ask_need
-                        THEN tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
-                                            limit_n, limit_brim, limit_fill)
-                        ELSE bucket.level - bucket.price * bucket.taken END
-                WHEN bucket.kind IS NULL THEN limit_brim
-                ELSE tollgate_elsewhere()
-            END,
-            taken = CASE
-                WHEN bucket.kind = 1 THEN
-                    tollgate_able(tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
-                                                 limit_n, limit_brim, limit_fill),
-                                  ask_need, ask_price, excluded.d)
-                ELSE excluded.taken
-            END,
-            at = CASE
-                WHEN bucket.at > moment + 1000000 AND bucket.at
-                    > coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + 1000000
-                THEN least(bucket.at, coalesce(pinned, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
-                WHEN bucket.kind = 1 AND tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
-                                                        limit_n, limit_brim, limit_fill) < ask_need
-                THEN bucket.at
-                ELSE greatest(bucket.at, moment)
-            END,
-            price = ask_price,
-            expires = greatest(bucket.expires, excluded.expires),
-            kind = 1, epoch = fingerprint, a = limit_n, b = limit_p, c = limit_brim
-        RETURNING bucket.level, bucket.at, bucket.taken
-    )
-    SELECT moment || array_agg(drawn.level) || array_agg(drawn.at) || array_agg(drawn.taken) INTO answer FROM drawn;
-    RETURN answer;
-END
-$$;
-
--- Requests with several limits each, or of several limits: every claim of a request is charged, or none. Locks in key
--- order, then the clock, then the decision, request after request, then one write. It carries token buckets, intervals
--- and fixed windows (first hit, clock, calendar) in which no request waits and no fail-over drains; the gateway decides
--- everything else in a transaction of its own. Null: a bucket has other numbers or a larger burst, or
--- four boundaries of a calendar do not suffice.
+-- Decides requests: every claim of a request is charged, or none. Keys come sorted: two gateways that send the same buckets
+-- do not deadlock. Locks in key order, then the clock, then the decision, request after request, then one write. It carries
+-- token buckets, intervals and fixed windows (first hit, clock, calendar) in which no request waits and no fail-over drains;
+-- the gateway decides everything else in a transaction of its own. Null: a bucket has other numbers or a larger burst
+-- (crates/limit/src/kept.rs), or four boundaries of a calendar do not suffice.
 -- A translation of crates/limit/src/{token_bucket,stepped}.rs.
 --
 -- `shapes` has 12 numbers for each limit: kind, 0, then n, p, brim, owed, 0, floor, most, fill, 0, 0 (token bucket) or
@@ -144,7 +73,7 @@ $$;
 -- claim its bucket (from zero), its cost, and 1 where it is enforced.
 -- Answers now, then of each bucket the level before (units left, of the stepped ones), then the moments, then of each group how
 -- many were granted.
-CREATE OR REPLACE FUNCTION tollgate_draw_several(
+CREATE OR REPLACE FUNCTION tollgate_draw(
     keys bytea[], shape_of smallint[], shapes bigint[], groups bigint[], fingerprint bigint, pinned bigint
 ) RETURNS bigint[]
 LANGUAGE plpgsql
@@ -192,11 +121,8 @@ BEGIN
     FROM (
         -- No kind of ours is zero: the gateway sees to a row in which a number is missing.
         SELECT bucket.key, bucket.a, bucket.b, bucket.c,
-               CASE WHEN bucket.kind IS NULL OR bucket.at IS NOT NULL
-                    AND CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END IS NOT NULL
-                    THEN bucket.kind ELSE 0 END AS kind,
-               CASE WHEN bucket.kind = 1 THEN bucket.level - bucket.price * bucket.taken ELSE bucket.level END AS level,
-               bucket.at, bucket.expires
+               CASE WHEN bucket.kind IS NULL OR bucket.at IS NOT NULL AND bucket.level IS NOT NULL THEN bucket.kind ELSE 0 END AS kind,
+               bucket.level, bucket.at, bucket.expires
         FROM tollgate_buckets AS bucket WHERE bucket.key = ANY (keys) ORDER BY bucket.key FOR UPDATE
     ) AS held;
     IF cardinality(found_) IS DISTINCT FROM buckets THEN
@@ -210,7 +136,7 @@ BEGIN
         base := shape_of[bucket] * 12;
         level_ := levels[bucket];
         at_ := ats[bucket];
-        -- A clock that was put back: see tollgate_draw.
+        -- A clock that was put back: the bucket is pulled to it (crates/limit/src/kept/ahead.rs).
         pulled := kinds[bucket] IS NOT NULL AND at_ > now_ + 1000000;
         IF pulled THEN
             at_ := now_;
@@ -361,14 +287,14 @@ BEGIN
         END IF;
     END LOOP;
     -- Every row is there: an INSERT finds it by the key's index, whatever the planner thinks of the table.
-    INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, level, at, price, taken)
-    SELECT want.key, want.expires, want.kind, fingerprint, want.a, want.b, want.c, want.level, want.at, 0, 0
+    INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, level, at)
+    SELECT want.key, want.expires, want.kind, fingerprint, want.a, want.b, want.c, want.level, want.at
     FROM unnest(keys, kinds, as_, bs, cs, levels, ats, expiries, changed)
         AS want (key, kind, a, b, c, level, at, expires, changed)
     WHERE want.changed
     ON CONFLICT (key) DO UPDATE SET
         expires = excluded.expires, kind = excluded.kind, epoch = excluded.epoch, a = excluded.a, b = excluded.b,
-        c = excluded.c, level = excluded.level, at = excluded.at, price = 0, taken = 0;
+        c = excluded.c, level = excluded.level, at = excluded.at;
     RETURN now_ || before || moments || granted;
 END
 $$;

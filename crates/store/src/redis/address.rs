@@ -126,23 +126,24 @@ impl Address {
             return Ok(self);
         }
         tls.check().map_err(AddressError)?;
-        self.dressed(tls)
+        self.with_certificates(tls)
     }
 
     #[cfg(not(feature = "tls"))]
-    fn dressed(self, _: &Tls) -> Result<Self, AddressError> {
+    fn with_certificates(self, _: &Tls) -> Result<Self, AddressError> {
         Ok(self)
     }
 
     #[cfg(feature = "tls")]
-    fn dressed(self, tls: &Tls) -> Result<Self, AddressError> {
+    fn with_certificates(self, tls: &Tls) -> Result<Self, AddressError> {
         let certificates = Certificates::new(tls);
-        let dressed = |info: ConnectionInfo| {
-            let dressed = super::certificates::dressed(info, Some(&certificates));
-            dressed.map_err(|error| AddressError(error.to_string()))
+        let with_certificates = |info: ConnectionInfo| {
+            let with_certificates =
+                super::certificates::with_certificates(info, Some(&certificates));
+            with_certificates.map_err(|error| AddressError(error.to_string()))
         };
         Ok(match self {
-            Self::Single(info) => Self::Single(Box::new(dressed(*info)?)),
+            Self::Single(info) => Self::Single(Box::new(with_certificates(*info)?)),
             Self::Sentinel {
                 sentinels,
                 name,
@@ -152,7 +153,7 @@ impl Address {
             } => Self::Sentinel {
                 sentinels: sentinels
                     .into_iter()
-                    .map(dressed)
+                    .map(with_certificates)
                     .collect::<Result<_, _>>()?,
                 name,
                 master,

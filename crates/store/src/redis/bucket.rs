@@ -1,8 +1,8 @@
-//! The arguments and the response of `draw_bucket.lua`, which decides the common case: see its
+//! The argument and the response of `draw_bucket.lua`, which decides the common case: see its
 //! head.
 
 use crate::batch::{Answer, Batch, place_among};
-use crate::simple::{Simple, all_simple};
+use crate::simple::Simple;
 use crate::wire_form::{StoredState, WireForm, moment};
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Level, State};
@@ -11,39 +11,15 @@ use tollgate_limit::bucket::{Level, State};
 const TERM: usize = 5;
 /// The bytes of level and moment.
 const BUCKET: usize = 8 + 8;
-/// Plus the number of granted requests.
-const ANSWER: usize = BUCKET + 2;
-/// Claims and buckets of one call, so that arguments and response fit in Lua's stack: 8000 values.
+/// Claims and buckets of one call, so that argument and response fit in Lua's stack: 8000 values.
 const CLAIMS_MAX: usize = 2000;
 const BUCKETS_MAX: usize = 1024;
 
 /// The argument for `batch`; `None`: the batch needs the general script.
-pub(super) fn arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<Vec<u8>> {
-    let wanted = all_simple(batch, Simple::of)?;
-    let mut terms = Terms::default();
-    let mut asked = Vec::with_capacity(wanted.len() * 3);
-    for (simple, group) in wanted.into_iter().zip(&batch.groups) {
-        asked.push(terms.place(simple)?);
-        asked.extend_from_slice(&u16::try_from(group.count).ok()?.to_le_bytes());
-    }
-    terms.argument(pinned, fingerprint, &asked)
-}
-
-/// The arguments for a `batch` of requests with several claims, or of several groups on one bucket;
-/// `None`: the batch needs the general script.
-pub(super) fn several_arguments(
-    batch: &Batch,
-    pinned: i64,
-    fingerprint: i64,
-) -> Option<[Vec<u8>; 2]> {
+pub(super) fn argument(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<Vec<u8>> {
     let claims: usize = batch.groups.iter().map(|group| group.parts.len()).sum();
-    let others = batch.corrections.len() + batch.wishes.len() + batch.returns.len();
     // (The most values that Lua's stack holds.)
-    if others > 0
-        || batch.groups.is_empty()
-        || claims > CLAIMS_MAX
-        || batch.buckets.len() > BUCKETS_MAX
-    {
+    if !batch.only_requests() || claims > CLAIMS_MAX || batch.buckets.len() > BUCKETS_MAX {
         return None;
     }
     let (mut terms, mut of_bucket) = (Terms::default(), vec![None; batch.buckets.len()]);
@@ -52,30 +28,31 @@ pub(super) fn several_arguments(
         groups.extend_from_slice(&u16::try_from(group.count).ok()?.to_le_bytes());
         groups.push(u8::try_from(group.parts.len()).ok()?);
         for (place, part) in group.parts.iter().enumerate() {
-            let twice = group.parts[..place]
-                .iter()
-                .any(|other| other.bucket == part.bucket);
+            let bucket = part.bucket as usize;
+            let before = &group.parts[..place];
+            let twice = before.iter().any(|other| other.bucket == part.bucket);
             if !part.enforced || twice {
                 return None;
             }
-            let term = terms.place(Simple::of(
-                &batch.buckets[part.bucket as usize].1,
-                part.cost,
-            )?)?;
-            of_bucket[part.bucket as usize] = Some(term);
+            let term = terms.place(Simple::of(&batch.buckets[bucket].1, part.cost)?)?;
+            of_bucket[bucket] = Some(term);
             groups.push(term);
             groups.extend_from_slice(&u16::try_from(part.bucket).ok()?.to_le_bytes());
         }
     }
     // A bucket that requests only read has no term.
-    let asked = of_bucket
-        .into_iter()
-        .map(|term| Some([term?, 0, 0]))
-        .collect::<Option<Vec<_>>>()?;
-    Some([
-        terms.argument(pinned, fingerprint, asked.as_flattened())?,
-        groups,
-    ])
+    let of_bucket = of_bucket.into_iter().collect::<Option<Vec<u8>>>()?;
+    let mut out =
+        Vec::with_capacity(17 + terms.0.len() * TERM * 8 + of_bucket.len() + groups.len());
+    double(&mut out, pinned);
+    double(&mut out, fingerprint);
+    out.push(u8::try_from(terms.0.len()).ok()?);
+    for number in terms.0.into_iter().flatten() {
+        double(&mut out, number);
+    }
+    out.extend(of_bucket);
+    out.extend(groups);
+    Some(out)
 }
 
 /// The numbers of claims, without duplicates.
@@ -88,50 +65,19 @@ impl Terms {
         Simple {
             n,
             p,
-            brim,
+            capacity,
             price,
             need,
             ..
         }: Simple,
     ) -> Option<u8> {
-        let (place, _) = place_among(&mut self.0, [n, p, brim, price, need]);
+        let (place, _) = place_among(&mut self.0, [n, p, capacity, price, need]);
         u8::try_from(place).ok()
-    }
-
-    fn argument(self, pinned: i64, fingerprint: i64, asked: &[u8]) -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(17 + self.0.len() * TERM * 8 + asked.len());
-        double(&mut out, pinned);
-        double(&mut out, fingerprint);
-        out.push(u8::try_from(self.0.len()).ok()?);
-        for number in self.0.into_iter().flatten() {
-            double(&mut out, number);
-        }
-        out.extend_from_slice(asked);
-        Some(out)
     }
 }
 
 /// The response to `batch`; `None`: it is invalid.
 pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
-    let (now, each) = reply.split_first_chunk::<8>()?;
-    if each.len() != ANSWER * batch.buckets.len() {
-        return None;
-    }
-    let mut before = Vec::with_capacity(batch.buckets.len());
-    let mut granted = Vec::with_capacity(batch.groups.len());
-    for (bytes, group) in each.chunks_exact(ANSWER).zip(&batch.groups) {
-        let (bucket, taken) = bytes.split_first_chunk::<BUCKET>()?;
-        before.push(state(
-            &batch.buckets[group.parts[0].bucket as usize].1,
-            bucket,
-        )?);
-        granted.push(u32::from(u16::from_le_bytes(taken.try_into().ok()?)));
-    }
-    Some(Answer::to_requests(at(*now)?, before, granted))
-}
-
-/// The response to [`several_arguments`]; `None`: it is invalid.
-pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let (now, rest) = reply.split_first_chunk::<8>()?;
     let (buckets, taken) = rest.split_at_checked(BUCKET * batch.buckets.len())?;
     if taken.len() != 2 * batch.groups.len() {
@@ -141,13 +87,9 @@ pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let before = states
         .map(|(bytes, (_, shape))| state(shape, bytes))
         .collect::<Option<Vec<_>>>()?;
-    let granted = taken
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .map(|bytes| u32::from(u16::from_le_bytes(*bytes)))
-        .collect();
-    Some(Answer::to_requests(at(*now)?, before, granted))
+    let granted = taken.as_chunks::<2>().0.iter();
+    let granted = granted.map(|bytes| u32::from(u16::from_le_bytes(*bytes)));
+    Some(Answer::to_requests(at(*now)?, before, granted.collect()))
 }
 
 /// A bucket's state; `Some(None)`: full, which equals no bucket.

@@ -43,7 +43,7 @@ impl Certificates {
 }
 
 /// The connection settings of this server with these certificates.
-pub(super) fn dressed(
+pub(super) fn with_certificates(
     server: ConnectionInfo,
     certificates: Option<&Certificates>,
 ) -> Result<ConnectionInfo, RedisError> {

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 pub(super) use self::nodes::Nodes;
 pub(super) use self::slots::{SLOTS, slot, slot_of};
 use super::link::RedisLink;
-use crate::batch::servers::{Parts, Server, hand_over};
+use crate::batch::servers::{Parts, hand_over};
 use crate::batch::{Outages, ServerPart, Shared, lane};
 
 /// How often nodes are asked for the slot table; sooner if a server is lost or has redirected us.
@@ -49,7 +49,7 @@ impl Cluster {
     pub(super) fn has(&self, server: &str, slot: u16) -> bool {
         let parts = self.parts.load();
         let owner = parts.owner(slot).and_then(|place| parts.servers.get(place));
-        owner.is_some_and(|owner| owner.shared.server() == Some(server))
+        owner.is_some_and(|owner| owner.server() == Some(server))
     }
 
     /// Keeps the slot table up to date and runs a lane to each master, until the store is closed.
@@ -74,7 +74,7 @@ impl Cluster {
             }
             let parts = self.parts.load_full();
             let all_up =
-                parts.is_complete() && parts.servers.iter().all(|server| server.shared.health().up);
+                parts.is_complete() && parts.servers.iter().all(|server| server.health().up);
             tokio::select! {
                 () = tokio::time::sleep(if all_up { EVERY } else { SOON }) => {}
                 () = self.changed.notified() => tokio::time::sleep(APART).await,
@@ -83,7 +83,7 @@ impl Cluster {
             while lanes.try_join_next().is_some() {}
         }
         for server in &self.parts.load().servers {
-            server.shared.close();
+            server.close();
         }
         while lanes.join_next().await.is_some() {}
         // Its servers' connections refer to the cluster.
@@ -102,16 +102,16 @@ impl Cluster {
         let mut names: Vec<&String> = masters.keys().collect();
         names.sort_unstable();
         let mut new = Vec::new();
-        let servers: Vec<Arc<Server>> = names
+        let servers: Vec<Arc<Shared>> = names
             .iter()
             .map(|name| {
                 let known = before
                     .servers
                     .iter()
-                    .find(|server| server.shared.server() == Some(name));
+                    .find(|server| server.server() == Some(name));
                 known.cloned().unwrap_or_else(|| {
                     let (server, link) = self.server(name, common, link);
-                    new.push((server.shared.clone(), link));
+                    new.push((server.clone(), link));
                     server
                 })
             })
@@ -130,9 +130,9 @@ impl Cluster {
             self.parts.store(after.clone());
             for server in &before.servers {
                 if !after.servers.iter().any(|kept| Arc::ptr_eq(kept, server)) {
-                    server.shared.retire();
+                    server.retire();
                 }
-                hand_over(&server.shared, &after, slot);
+                hand_over(server, &after, slot);
             }
         }
         hand_over(common, &after, slot);
@@ -147,7 +147,7 @@ impl Cluster {
         name: &str,
         common: &Shared,
         link: &RedisLink,
-    ) -> (Arc<Server>, RedisLink) {
+    ) -> (Arc<Shared>, RedisLink) {
         let (cluster, own) = (Arc::downgrade(self), name.to_owned());
         let has = move |bucket: &_| {
             cluster
@@ -159,6 +159,6 @@ impl Cluster {
             has: Box::new(has),
         }));
         let link = link.to_node(name, self.clone(), shared.clone());
-        (Arc::new(Server { shared }), link)
+        (shared, link)
     }
 }

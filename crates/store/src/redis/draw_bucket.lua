@@ -1,16 +1,15 @@
--- The common case of draw/*.lua, at a third of its time: token buckets in which no request waits and no fail-over drains, and
--- requests whose claims are all enforced. The same arithmetic and rows (draw/level.lua), the same results as the general script.
+-- The common case of draw/*.lua, at less than half of its time: token buckets in which no request waits and no fail-over
+-- drains, and requests whose claims are all enforced. The same arithmetic and rows (draw/level.lua), the same results as the
+-- general script.
 --
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   little-endian: pinned clock (0: TIME) and fingerprint as doubles, a byte, the count of terms, then for each
---           five doubles: n, p, full, price, need; for each bucket the place of its term in a byte and
---           how many requests in two
--- ARGV[2]   only where a request has several claims or a bucket several groups of equal requests (who is asked for then
---           stands here, and not above): for each group how many requests in two bytes and the count of claims in one,
---           then for each claim the place of its term in a byte and its bucket in two
+--           five doubles: n, p, full, price, need; for each bucket the place of a term of its own numbers in a byte; for each
+--           group how many equal requests in two bytes and the count of claims in one, then for each claim the place of its
+--           term in a byte and its bucket in two
 -- answer    empty, where a bucket holds another algorithm's row: then nothing was done, and the general script decides.
---           Else little-endian: now as a double, for each bucket its level and moment before, as doubles, and how many were
---           granted, in two bytes; with ARGV[2] those come after all buckets, for each group
+--           Else little-endian: now as a double, for each bucket its level and moment before, as doubles, and for each group
+--           how many were granted, in two bytes
 --
 local call, unpack_numbers, pack_numbers = redis.call, struct.unpack, struct.pack
 local keys, input = KEYS, ARGV[1]
@@ -90,39 +89,20 @@ local function write(key, n, p, level, at, stands, leases, wide)
   end
 end
 
-local asked, answer = { string.byte(input, 18 + 40 * terms, -1) }, {}
-
-if not ARGV[2] then
-  local last = 0
-  local term, n, p, full, price, need
-  for i = 1, total do
-    local place = 3 * i
-    local count = asked[place - 1] + 256 * asked[place]
-    if asked[place - 2] ~= term then
-      term = asked[place - 2]
-      n, p, full, price, need = unpack_numbers('<ddddd', input, 18 + 40 * term)
-    end
-    local level, at, stands, leases, wide, pulled = load(i, n, p, full)
-    local granted = affordable(level, price, need, count)
-    answer[last + 1], answer[last + 2], answer[last + 3] = level, at, granted
-    last = last + 3
-    if granted > 0 or pulled then write(keys[i], n, p, level - price * granted, at, stands, leases, wide) end
-  end
-  return pack_numbers('<d' .. string.rep('ddH', total), now, unpack(answer))
-end
-
-local numbers = {}
+local from = 18 + 40 * terms
+local term_of = { string.byte(input, from, from + total - 1) }
+local groups = { string.byte(input, from + total, -1) }
+local numbers, answer = {}, {}
 for term = 0, terms - 1 do
   numbers[term] = { unpack_numbers('<ddddd', input, 18 + 40 * term) }
 end
 local levels, ats, all_stands, all_leases, all_wide, written = {}, {}, {}, {}, {}, {}
 for i = 1, total do
-  local its = numbers[asked[3 * i - 2]]
+  local its = numbers[term_of[i]]
   levels[i], ats[i], all_stands[i], all_leases[i], all_wide[i], written[i] = load(i, its[1], its[2], its[3])
   answer[2 * i - 1], answer[2 * i] = levels[i], ats[i]
 end
 
-local groups = { string.byte(ARGV[2], 1, -1) }
 local place, last, bytes = 1, 2 * total, #groups
 while place <= bytes do
   local granted, first = groups[place] + 256 * groups[place + 1], place + 3
@@ -144,7 +124,7 @@ end
 
 for i = 1, total do
   if written[i] then
-    local its = numbers[asked[3 * i - 2]]
+    local its = numbers[term_of[i]]
     write(keys[i], its[1], its[2], levels[i], ats[i], all_stands[i], all_leases[i], all_wide[i])
   end
 end

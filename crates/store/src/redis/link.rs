@@ -222,23 +222,16 @@ impl Link for RedisLink {
         }
         let (pinned, print) = (self.pinned_now(), connection.fingerprint);
         let mark = self.marked(batch).then_some(connection.mark.as_str());
-        let common: Option<(Vec<Vec<u8>>, fn(&Batch, &[u8]) -> Option<Answer>)> =
-            if let Some(one) = bucket::arguments(batch, pinned, print) {
-                Some((vec![one], bucket::read))
-            } else {
-                bucket::several_arguments(batch, pinned, print)
-                    .map(|two| (two.into(), bucket::several_read as _))
-            };
-        if let Some((arguments, read)) = common {
+        if let Some(argument) = bucket::argument(batch, pinned, print) {
             let call = Call {
                 script: &self.bucket_script,
                 batch,
                 mark,
-                arguments: &arguments,
+                argument: &argument,
             };
             let reply = call.run(connection).await?;
             if !reply.is_empty() {
-                return read(batch, &reply).ok_or_else(not_an_answer);
+                return bucket::read(batch, &reply).ok_or_else(not_an_answer);
             }
             // The server did nothing: a bucket holds another algorithm's row.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
@@ -248,7 +241,7 @@ impl Link for RedisLink {
                 script: &self.script,
                 batch,
                 mark,
-                arguments: &[self.arguments(connection, batch, far)],
+                argument: &self.arguments(connection, batch, far),
             };
             call.run(connection).await
         };

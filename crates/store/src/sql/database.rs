@@ -1,12 +1,14 @@
 //! What a link to any SQL database does alike: connecting, retries after conflicts, heartbeats, sweeps.
 //! The statements, and how they are sent, belong to each database.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::decide::{Decided, Decider, Stored};
-use super::elsewhere::Elsewhere;
-use super::mark::Mark;
+use foldhash::fast::RandomState;
+
+use super::decide::{Decided, Decider, Locked};
 use super::{
     ATTEMPTS_MAX, CONNECT_WITHIN, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX,
     pause_before,
@@ -16,9 +18,8 @@ use crate::batch::{
     Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wanted, Wants,
 };
 use crate::options::RemoteOptions;
-use crate::simple::is_simple;
 use crate::wire_form::{Name, signed};
-use tollgate_limit::Timestamp;
+use tollgate_limit::{Micros, Timestamp};
 
 /// What a link to an SQL database has, whatever its kind.
 pub(crate) struct Base {
@@ -44,45 +45,61 @@ impl Base {
         Some(signed(clock.now().as_micros()))
     }
 
-    /// Whether the functions on the server are known to leave a bucket to the transaction.
+    /// Whether the function on the server is known to leave a bucket to the transaction.
     pub(crate) fn is_elsewhere(&self, name: &Name) -> bool {
         self.elsewhere.has(name, self.options.clock.now())
     }
 
-    /// Decides a batch on the rows that a transaction has locked in `order`. `scarce`: the functions
-    /// left it, because a bucket has too little for the several groups that draw from it; they are
-    /// likely to leave the next batches, too.
-    ///
-    /// # Errors
-    /// When the rows changed before they were locked: a conflict.
-    pub(crate) fn decide(
-        &self,
-        batch: &Batch,
-        order: &[usize],
-        rows: impl ExactSizeIterator<Item = Stored>,
-        mark: Mark,
-        now: Timestamp,
-        scarce: bool,
-    ) -> Result<Decided, String> {
-        if rows.len() != order.len() {
-            return Err("a bucket's row was swept before it was locked".into());
-        }
-        let mut stored: Vec<Stored> = vec![Ok(None); order.len()];
-        for (row, &bucket) in rows.zip(order) {
-            stored[bucket] = row;
-        }
-        let decided = self.decider.decide(batch, stored, mark, now);
+    /// Decides a batch on what a transaction has locked. `scarce`: the function left it, because a
+    /// bucket has too little for the several groups that draw from it; it is likely to leave the next
+    /// batches, too.
+    pub(crate) fn decide(&self, batch: &Batch, locked: Locked, scarce: bool) -> Decided {
+        let decided = self.decider.decide(batch, locked);
         let (at, users) = (self.options.clock.now(), batch.users());
         for (place, (name, _)) in batch.buckets.iter().enumerate() {
             let elsewhere = decided.elsewhere[place] || (scarce && users[place] > 1);
             self.elsewhere.remember(name, elsewhere, at);
         }
-        Ok(decided)
+        decided
     }
 
     fn is_leased(&self, wanted: &Wanted) -> bool {
         let leases = self.shared.leases.as_ref();
         wanted.shape.lease().is_some() && leases.is_some_and(|leases| leases.holds(wanted))
+    }
+}
+
+/// How long a bucket that the function left to the transaction is decided there directly: calling
+/// the function first would be wasted, and the server would roll it back.
+const ELSEWHERE_FOR: Micros = Micros(250_000);
+/// The most buckets for which that is remembered.
+const ELSEWHERE_MAX: usize = 4096;
+
+/// Buckets that the function leaves to the transaction, because they have leases or cannot be read,
+/// and until when this is assumed.
+#[derive(Debug, Default)]
+struct Elsewhere(RefCell<HashMap<u128, Timestamp, RandomState>>);
+
+impl Elsewhere {
+    /// Whether the function is known to leave a bucket to the transaction.
+    fn has(&self, name: &Name, now: Timestamp) -> bool {
+        let known = self.0.borrow();
+        !known.is_empty() && known.get(&name.hash).is_some_and(|until| now < *until)
+    }
+
+    /// Records whether the transaction must decide a bucket.
+    fn remember(&self, name: &Name, is_elsewhere: bool, now: Timestamp) {
+        let mut known = self.0.borrow_mut();
+        if !is_elsewhere {
+            known.remove(&name.hash);
+            return;
+        }
+        if known.len() >= ELSEWHERE_MAX {
+            known.retain(|_, until| now < *until);
+        }
+        if known.len() < ELSEWHERE_MAX {
+            known.insert(name.hash, now.after(ELSEWHERE_FOR));
+        }
     }
 }
 
@@ -112,7 +129,7 @@ pub(crate) trait Database: 'static {
         std::future::pending().await
     }
 
-    /// Whether the function for several limits supports every claim of a request.
+    /// Whether the function on the server supports every claim of a request.
     fn carries(wants: &Wants) -> bool;
 
     /// The heartbeat; returns how many gateways there are, including this one.
@@ -221,17 +238,9 @@ impl<D: Database> Link for D {
     fn lane_of(&self, wants: &Wants) -> u32 {
         let base = self.base();
         let is_left = |wanted: &Wanted| base.is_elsewhere(&wanted.name) || base.is_leased(wanted);
-        if wants.is_empty() || wants.iter().any(is_left) {
-            // Messages about leases, and requests on buckets with leases: the functions leave these
-            // to the transaction.
-            2
-        } else if is_simple(wants) {
-            0
-        } else if D::carries(wants) {
-            1
-        } else {
-            2
-        }
+        // Messages about leases have no claims; like requests on buckets with leases they are for the
+        // transaction.
+        u32::from(wants.is_empty() || wants.iter().any(is_left) || !D::carries(wants))
     }
 
     fn sends_again(&self) -> bool {

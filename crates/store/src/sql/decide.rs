@@ -1,14 +1,15 @@
 //! Decides a batch by the pure core on rows that a transaction has locked.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::fields::{self, Opened};
 use super::leased::Parts;
-use super::mark::Mark;
+use super::mark::{Mark, reset_key};
 use crate::batch::{Adjust, Answer, Batch, decide as decide_groups};
 use crate::wire_form::{HOLD, HOLD_PINNED, Name, WireForm, signed};
 use tollgate_limit::bucket::State;
-use tollgate_limit::{Change, Kept, Micros, Timestamp};
+use tollgate_limit::{Change, Corrects, Kept, Micros, Timestamp};
 
 /// A stored row as the transaction found it: its numbers, `None` for a full bucket, or why it
 /// cannot be read.
@@ -29,8 +30,20 @@ pub(crate) struct Decided {
     /// The changed buckets and their rows, with the time from which each may be deleted; `None`: the
     /// bucket is full.
     pub(crate) written: Vec<(usize, Option<(Vec<i64>, i64)>)>,
-    /// For each bucket, whether the functions of the server leave it to a transaction.
+    /// For each bucket, whether the function of the server leaves it to a transaction.
     pub(crate) elsewhere: Vec<bool>,
+    /// The buckets that are reset now.
+    pub(crate) reset: Vec<usize>,
+}
+
+/// What a transaction has locked and read.
+pub(crate) struct Locked {
+    /// The rows of the batch's buckets, in the batch's order.
+    pub(crate) rows: Vec<Stored>,
+    /// When each bucket was reset last, as far as is known.
+    pub(crate) resets: Vec<Option<Timestamp>>,
+    pub(crate) mark: Mark,
+    pub(crate) now: Timestamp,
 }
 
 impl Decider {
@@ -43,20 +56,21 @@ impl Decider {
         }
     }
 
-    /// Decides `batch` on the rows of its buckets, in the batch's order.
-    pub(crate) fn decide(
-        &self,
-        batch: &Batch,
-        stored: Vec<Stored>,
-        mark: Mark,
-        now: Timestamp,
-    ) -> Decided {
-        let mut opened = Vec::with_capacity(stored.len());
-        let mut parts = Vec::with_capacity(stored.len());
+    /// Decides `batch` on what was locked for it.
+    pub(crate) fn decide(&self, batch: &Batch, locked: Locked) -> Decided {
+        let Locked {
+            rows,
+            mut resets,
+            mark,
+            now,
+        } = locked;
+        let (corrections, reset) = corrections_due(batch, &mut resets, now);
+        let mut opened = Vec::with_capacity(rows.len());
+        let mut parts = Vec::with_capacity(rows.len());
         let mut unreadable = Vec::new();
-        for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
-            let read = stored.and_then(|stored| {
-                let (plain, held) = Parts::open(stored, batch, place, now)?;
+        for (place, (row, (_, shape))) in (0..).zip(rows.into_iter().zip(&batch.buckets)) {
+            let read = row.and_then(|row| {
+                let (plain, held) = Parts::open(row, batch, &corrections, place, now)?;
                 Ok((
                     fields::open(shape, plain.as_deref(), now, self.hold, mark)?,
                     held,
@@ -71,7 +85,14 @@ impl Decider {
             opened.push(bucket);
             parts.push(held);
         }
-        let (answer, changed) = self.answer(batch, unreadable, &mut opened, &mut parts, now);
+        let (answer, changed) = self.answer(
+            batch,
+            &corrections,
+            unreadable,
+            &mut opened,
+            &mut parts,
+            now,
+        );
         let elsewhere = (0..)
             .zip(&parts)
             .map(|(place, parts)| {
@@ -92,6 +113,7 @@ impl Decider {
             answer,
             written,
             elsewhere,
+            reset,
         }
     }
 
@@ -99,6 +121,7 @@ impl Decider {
     fn answer(
         &self,
         batch: &Batch,
+        corrections: &[(u32, Adjust)],
         unreadable: Vec<u32>,
         opened: &mut [Opened],
         parts: &mut [Parts],
@@ -110,7 +133,7 @@ impl Decider {
             .map(|(parts, opened)| parts.changed || opened.pulled)
             .collect();
         let until = signed(now.after(self.hold).as_micros());
-        for (place, adjust) in batch.unmade_corrections() {
+        for (place, adjust) in corrections {
             let place = *place as usize;
             if parts[place].corrected || opened[place].foreign {
                 continue;
@@ -121,11 +144,11 @@ impl Decider {
                     fields::renew(shape, bucket, self.id, *units, until);
                     true
                 }
-                Adjust::Change(Change::Release { units }) if shape.holds() => {
+                Adjust::Change(Change::Release { units }, _) if shape.holds() => {
                     fields::hold(shape, bucket, self.id, -signed(*units), until);
                     true
                 }
-                Adjust::Change(change) => bucket.settle(shape, *change, now),
+                Adjust::Change(change, _) => bucket.settle(shape, *change, now),
             };
         }
         // Requests are decided in their own numbers; a draw converts the bucket to them.
@@ -185,6 +208,60 @@ impl Decider {
         };
         (answer, written)
     }
+}
+
+impl Locked {
+    /// From the rows of the buckets in `order`, and those of resets by their keys.
+    ///
+    /// # Errors
+    /// When a row was deleted before it was locked: a conflict.
+    pub(crate) fn of(
+        batch: &Batch,
+        order: &[usize],
+        rows: impl ExactSizeIterator<Item = Stored>,
+        resets: &HashMap<u128, Timestamp>,
+        mark: Mark,
+        now: Timestamp,
+    ) -> Result<Self, String> {
+        if rows.len() != order.len() {
+            return Err("a bucket's row was swept before it was locked".into());
+        }
+        let mut stored: Vec<Stored> = vec![Ok(None); order.len()];
+        for (row, &bucket) in rows.zip(order) {
+            stored[bucket] = row;
+        }
+        let reset = |(name, _): &(Name, _)| resets.get(&reset_key(name.hash)).copied();
+        Ok(Self {
+            rows: stored,
+            resets: batch.buckets.iter().map(reset).collect(),
+            mark,
+            now,
+        })
+    }
+}
+
+/// The corrections to make, without those that return to a bucket what was drawn before its last reset;
+/// and the buckets that are reset now.
+fn corrections_due(
+    batch: &Batch,
+    resets: &mut [Option<Timestamp>],
+    now: Timestamp,
+) -> (Vec<(u32, Adjust)>, Vec<usize>) {
+    let (mut due, mut reset) = (Vec::new(), Vec::new());
+    for &(bucket, adjust) in batch.unmade_corrections() {
+        let place = bucket as usize;
+        if let Adjust::Change(change, corrects) = adjust {
+            if corrects == Corrects::Reset {
+                resets[place] = Some(now);
+                reset.push(place);
+            }
+            if corrects.is_of_before(resets[place], change) {
+                continue;
+            }
+        }
+        due.push((bucket, adjust));
+    }
+    (due, reset)
 }
 
 /// The places of a batch's buckets in the order of their keys, in which every call locks them.

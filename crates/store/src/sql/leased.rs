@@ -31,7 +31,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Takes the leases off a row, those that have ended and those that `batch` returns, makes its corrections, and
+    /// Takes the leases off a row, those that have ended and those that `batch` returns, makes the corrections, and
     /// returns the plain row at `now`. Any other row is left as it is, and so is every row where `batch` has a
     /// concurrency limit there, whose corrections are not about it.
     ///
@@ -40,6 +40,7 @@ impl Parts {
     pub(super) fn open(
         row: Option<Vec<i64>>,
         batch: &Batch,
+        corrections: &[(u32, Adjust)],
         place: u32,
         now: Timestamp,
     ) -> Result<(Option<Vec<i64>>, Self), &'static str> {
@@ -65,12 +66,8 @@ impl Parts {
         for (_, id, left) in batch.returns.iter().filter(|(bucket, ..)| *bucket == place) {
             parts.changed |= held.give_back(&bucket, *id, *left, now);
         }
-        for (_, adjust) in batch
-            .unmade_corrections()
-            .iter()
-            .filter(|(bucket, _)| *bucket == place)
-        {
-            if let Adjust::Change(change) = adjust {
+        for (_, adjust) in corrections.iter().filter(|(bucket, _)| *bucket == place) {
+            if let Adjust::Change(change, _) = adjust {
                 held.settle(&own, *change, now);
                 parts.changed = true;
             }
@@ -171,12 +168,12 @@ impl Parts {
 /// The bucket in the numbers it was written under.
 fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
     let number = |value: i64| u64::try_from(value).ok();
-    let &[n, p, brim, level, at, ref leases @ ..] = row.get(HEAD..)? else {
+    let &[n, p, capacity, level, at, ref leases @ ..] = row.get(HEAD..)? else {
         return None;
     };
     // (Whether they fit a shared store was checked when the row was written.)
     let terms = Terms {
-        burst: Some(number(brim)?.checked_div(number(p)?)?),
+        burst: Some(number(capacity)?.checked_div(number(p)?)?),
         ..Terms::new(Kind::TokenBucket, number(n)?, Micros(number(p)?))
     };
     let Algorithm::TokenBucket(bucket) = Algorithm::new(&terms).ok()? else {

@@ -4,9 +4,6 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::ThreadId;
-
-use smallvec::SmallVec;
 
 use super::Shared;
 use crate::StoreError;
@@ -16,7 +13,7 @@ use crate::batch::{
 };
 use crate::lease::Errand;
 use crate::wire_form::{Name, WireForm};
-use tollgate_limit::{Change, Timestamp};
+use tollgate_limit::{Change, Corrects, Timestamp};
 
 /// Why corrections are lost that the store was never sent.
 const NO_ROOM: &str = "too many wait for the store, or it is closed";
@@ -25,10 +22,6 @@ const NO_ROOM: &str = "too many wait for the store, or it is closed";
 #[derive(Debug, Default)]
 pub(in crate::batch) struct Queue {
     pub(in crate::batch) asks: VecDeque<Ask>,
-    /// Whether the requests may leave. Otherwise a turn is open that lets them leave when it ends.
-    pub(super) may_leave: bool,
-    /// The threads of workers with an open turn.
-    pub(super) turns: SmallVec<[ThreadId; 8]>,
     pub(in crate::batch) corrections: VecDeque<Correction>,
     /// Charges for which there was no room, added up by bucket.
     added_up: BTreeMap<u128, Correction>,
@@ -82,13 +75,14 @@ impl Queue {
             }
             return true;
         }
-        let Adjust::Change(Change::Charge { more }) = correction.adjust else {
+        let Adjust::Change(Change::Charge { more }, _) = correction.adjust else {
             return false;
         };
         let has_room = self.added_up.len() < QUEUE_MAX;
         match self.added_up.entry(correction.name.hash) {
             Entry::Occupied(mut known) => {
-                if let Adjust::Change(Change::Charge { more: known }) = &mut known.get_mut().adjust
+                if let Adjust::Change(Change::Charge { more: known }, _) =
+                    &mut known.get_mut().adjust
                 {
                     *known = known.saturating_add(more);
                 }
@@ -150,30 +144,23 @@ pub(in crate::batch) struct Work {
 }
 
 impl Shared {
-    /// Queues a request; it may leave with those that wait.
+    /// Queues a request.
     ///
     /// # Errors
     /// When nothing more can be queued.
-    pub(super) fn leave_with(&self, ask: Ask) -> Result<(), StoreError> {
+    pub(super) fn enqueue(&self, ask: Ask) -> Result<(), StoreError> {
         let mut queue = self.queue.lock();
-        self.check_room(&queue)?;
-        queue.insert(ask);
-        let may_leave = std::mem::replace(&mut queue.may_leave, true);
-        if !may_leave || queue.asks.len() == 1 {
-            self.arrived.notify_one();
-        }
-        Ok(())
-    }
-
-    /// # Errors
-    /// When no other request can be queued. (Checked under the lock, because the queue is not read
-    /// again after the lane of a closed store.)
-    pub(super) fn check_room(&self, queue: &Queue) -> Result<(), StoreError> {
+        // Checked under the lock, because the queue is not read again after the lane of a closed
+        // store.
         let words = if self.closed.load(Ordering::Relaxed) {
             "the store is shut down"
         } else if queue.asks.len() >= QUEUE_MAX {
             "too many requests wait for the store"
         } else {
+            queue.insert(ask);
+            if queue.asks.len() == 1 {
+                self.arrived.notify_one();
+            }
             return Ok(());
         };
         self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
@@ -197,10 +184,19 @@ impl Shared {
     }
 
     /// Queues a correction of an earlier grant.
-    pub(crate) fn settle(&self, name: Name, shape: Arc<WireForm>, change: Change) {
+    pub(crate) fn settle(
+        &self,
+        name: Name,
+        shape: Arc<WireForm>,
+        change: Change,
+        corrects: Corrects,
+    ) {
         match change {
             Change::Release { units } if shape.holds() => self.release(name, shape, units),
-            change => self.correct(Correction::of(name, shape, Adjust::Change(change))),
+            change => {
+                let adjust = Adjust::Change(change, corrects);
+                self.correct(Correction::of(name, shape, adjust));
+            }
         }
     }
 
@@ -233,7 +229,6 @@ impl Shared {
             return;
         }
         queue.insert(ask);
-        queue.may_leave = true;
         self.arrived.notify_one();
     }
 
@@ -255,24 +250,20 @@ impl Shared {
         let mut queue = self.queue.lock();
         if self.closed.load(Ordering::Relaxed) {
             queue.waits = false;
-            queue.may_leave = true;
         }
         queue.take_added_up();
         let corrections_taken = queue.correctable(corrections.len());
         let no_others = corrections_taken == 0 && corrections.is_empty() && errands.is_empty();
-        if no_others && (queue.asks.is_empty() || !queue.may_leave) {
+        if no_others && queue.asks.is_empty() {
             return None;
         }
         corrections.extend(queue.corrections.drain(..corrections_taken));
         let asks_taken = queue.asks.len().min(ASKS_MAX);
-        self.carried(asks_taken);
         let work = Work {
             corrections,
             asks: queue.asks.drain(..asks_taken).collect(),
             errands,
         };
-        // (Those that are left have waited for a call already.)
-        queue.may_leave = !queue.asks.is_empty();
         if queue.has_more() {
             self.arrived.notify_one();
         }
@@ -366,7 +357,6 @@ impl Shared {
                 .partition_point(|known| known.deadline < ask.deadline);
             queue.asks.insert(place, ask);
         }
-        queue.may_leave = true;
         self.arrived.notify_one();
     }
 }

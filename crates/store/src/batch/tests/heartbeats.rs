@@ -32,8 +32,10 @@ impl Places {
                     }
                     *count = *units;
                 }
-                Adjust::Change(Change::Release { units }) => *count = count.saturating_sub(*units),
-                Adjust::Change(_) => {}
+                Adjust::Change(Change::Release { units }, _) => {
+                    *count = count.saturating_sub(*units)
+                }
+                Adjust::Change(..) => {}
             }
         }
         for group in &batch.groups {
@@ -87,7 +89,7 @@ async fn heartbeat_reports_exactly_the_held_places_in_any_queue() {
     local.spawn_local(async move {
         loop {
             while flooded.corrections_queued() < 3 * CORRECTIONS_MAX {
-                let adjust = Adjust::Change(Change::Refund { units: 1 });
+                let adjust = Adjust::Change(Change::Refund { units: 1 }, Corrects::Any);
                 let (name, shape) = (refunded[0].name, refunded[0].shape.clone());
                 flooded.correct(Correction {
                     name,

@@ -80,7 +80,7 @@ async fn charges_owed_have_landed_before_any_request_may_ask() {
         (seen, of),
         async |(seen, of): &(Rc<RefCell<Vec<u64>>>, Arc<Shared>), batch: &Batch| {
             let units = batch.corrections.iter().map(|(_, adjust)| match adjust {
-                Adjust::Change(Change::Charge { more }) => *more,
+                Adjust::Change(Change::Charge { more }, _) => *more,
                 other => panic!("not a charge: {other:?}"),
             });
             seen.borrow_mut().extend(units);

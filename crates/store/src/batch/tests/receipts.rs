@@ -105,7 +105,12 @@ fn shared() -> Shared {
 fn charge(shared: &Shared, key: &[u8], more: u64) {
     let (names, limit) = (Names::new(b"secret"), bucket(10));
     let change = Change::Charge { more };
-    shared.settle(names.name(&limit, key), names.shape(&limit), change);
+    shared.settle(
+        names.name(&limit, key),
+        names.shape(&limit),
+        change,
+        Corrects::Any,
+    );
 }
 
 fn lost(shared: &Shared) -> (u64, u64) {

@@ -72,7 +72,7 @@ async fn requests_of_a_failed_call_know_whether_they_may_have_been_charged() {
 fn given_back(shared: &Shared) -> u64 {
     let Some(work) = shared.take() else { return 0 };
     let units = work.corrections.iter().map(|one| match one.adjust {
-        Adjust::Change(Change::Refund { units }) => units,
+        Adjust::Change(Change::Refund { units }, _) => units,
         other => panic!("not a refund: {other:?}"),
     });
     units.sum()

@@ -12,7 +12,12 @@ fn shared_of(answer_within: Micros) -> Shared {
 fn refund_of(shared: &Shared, key: &[u8]) {
     let (names, limit) = (Names::new(b"secret"), bucket(10));
     let refund = Change::Refund { units: 1 };
-    shared.settle(names.name(&limit, key), names.shape(&limit), refund);
+    shared.settle(
+        names.name(&limit, key),
+        names.shape(&limit),
+        refund,
+        Corrects::Any,
+    );
 }
 
 #[tokio::test]
@@ -68,7 +73,12 @@ async fn corrections_beyond_the_bound_lose_refunds_and_add_charges_up() {
     let (names, limit) = (Names::new(b"secret"), bucket(10));
     let charge_of = |key: &[u8], more| {
         let change = Change::Charge { more };
-        shared.settle(names.name(&limit, key), names.shape(&limit), change);
+        shared.settle(
+            names.name(&limit, key),
+            names.shape(&limit),
+            change,
+            Corrects::Any,
+        );
     };
     let lost = || shared.counters.corrections_dropped.load(Ordering::Relaxed);
     charge_of(b"first", 1);
@@ -89,7 +99,7 @@ async fn corrections_beyond_the_bound_lose_refunds_and_add_charges_up() {
     while let Some(work) = shared.take() {
         let units = work.corrections.iter().map(|one| one.adjust);
         charged.extend(units.filter_map(|adjust| match adjust {
-            Adjust::Change(Change::Charge { more }) => Some(more),
+            Adjust::Change(Change::Charge { more }, _) => Some(more),
             _ => None,
         }));
     }

@@ -57,6 +57,7 @@ impl LocalStore {
             tables: restoring.tables(),
             seed: heading.seed,
             clock,
+            resets: Arc::default(),
         };
         Ok((store, report))
     }

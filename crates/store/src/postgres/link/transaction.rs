@@ -1,6 +1,7 @@
 //! The transaction that decides what the functions do not: every algorithm of the core, leases,
 //! corrections.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -11,11 +12,11 @@ use tokio_postgres::{Client, Row};
 use super::fault::Fault;
 use super::{PostgresLink, Session};
 use crate::batch::{Answer, Batch};
-use crate::postgres::{mark, receipt};
-use crate::sql::decide::key_order;
-use crate::sql::mark::Mark;
+use crate::postgres::mark;
+use crate::sql::decide::{Locked, key_order};
+use crate::sql::mark::{Mark, RECEIPT_KEPT, RESET_KEPT, receipt_key, reset_key};
 use crate::sql::{ROW_MARGIN, joined};
-use crate::wire_form::signed;
+use crate::wire_form::{Name, signed};
 use tollgate_limit::Timestamp;
 
 impl PostgresLink {
@@ -57,7 +58,7 @@ impl PostgresLink {
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";
         let lock = "SELECT key, CASE
-                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level - price * taken, at]
+                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level, at]
                         WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, level, at]
                         WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
                     END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
@@ -66,11 +67,11 @@ impl PostgresLink {
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
         // One round trip: the server handles them in this order.
-        let ((begun, (receipt, inserted)), ((rows, now), marked)) = join(
+        let ((begun, (receipt, inserted)), ((rows, now), (marked, resets))) = join(
             join(
                 client.batch_execute(&begin),
                 join(
-                    receipt::write(client, self.base.decider.id, batch, pinned),
+                    write_receipt(client, self.base.decider.id, batch, pinned),
                     client.execute_typed(insert, &keys_parameter),
                 ),
             ),
@@ -79,7 +80,7 @@ impl PostgresLink {
                     client.query_typed(lock, &keys_parameter),
                     client.query_typed_one(clock, &clock_parameter),
                 ),
-                self.marked(session, batch),
+                join(self.marked(session, batch), resets(client, batch)),
             ),
         )
         .await;
@@ -92,10 +93,25 @@ impl PostgresLink {
         let mark = self.mark_at(session, marked?, now).await?;
         // (A number may be missing from a row.)
         let numbers = |row: &Row| row.try_get(1).map_err(|_| "a bucket's row lacks a number");
-        let decided = self
-            .base
-            .decide(batch, &order, rows.iter().map(numbers), mark, now, false)
+        let resets = resets?;
+        let locked = Locked::of(batch, &order, rows.iter().map(numbers), &resets, mark, now)
             .map_err(Fault::Conflict)?;
+        let decided = self.base.decide(batch, locked, false);
+        if !decided.reset.is_empty() {
+            let reset = decided.reset.iter();
+            let reset = reset.map(|&place| reset_key(batch.buckets[place].0.hash).to_be_bytes());
+            let reset: Vec<_> = reset.map(Vec::from).collect();
+            let (at, expires) = (
+                signed(now.as_micros()),
+                signed(now.after(RESET_KEPT).as_micros()),
+            );
+            let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+                (&reset, Type::BYTEA_ARRAY),
+                (&at, Type::INT8),
+                (&expires, Type::INT8),
+            ];
+            client.execute_typed(RESET, &parameters).await?;
+        }
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
         for (bucket, row) in decided.written {
             columns.0.push(&keys[bucket]);
@@ -107,7 +123,7 @@ impl PostgresLink {
                 .push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
         }
         let write = "UPDATE tollgate_buckets AS bucket SET
-                         kind = want.state[2], epoch = want.state[3], price = 0, taken = 0,
+                         kind = want.state[2], epoch = want.state[3],
                          a = CASE WHEN want.state[2] <= 3 THEN want.state[4] END,
                          b = CASE WHEN want.state[2] = 1 THEN want.state[5] END,
                          c = CASE WHEN want.state[2] = 1 THEN want.state[6] END,
@@ -175,6 +191,66 @@ impl PostgresLink {
             .await?;
         Ok(mark::of(&row)?)
     }
+}
+
+/// Writes the moment of resets.
+const RESET: &str = "INSERT INTO tollgate_buckets (key, at, expires)
+     SELECT DISTINCT want.key, $2, $3 FROM unnest($1) AS want (key)
+     ON CONFLICT (key) DO UPDATE SET at = excluded.at, expires = excluded.expires";
+
+/// The last resets of the batch's buckets, by the keys of their rows, if the batch concerns some. They
+/// are read after the buckets are locked: whoever writes one has locked its bucket.
+async fn resets(
+    client: &Client,
+    batch: &Batch,
+) -> Result<HashMap<u128, Timestamp>, tokio_postgres::Error> {
+    if !batch.concerns_resets() {
+        return Ok(HashMap::new());
+    }
+    let key = |(name, _): &(Name, _)| reset_key(name.hash).to_be_bytes().to_vec();
+    let keys: Vec<_> = batch.buckets.iter().map(key).collect();
+    let read = "SELECT key, at FROM tollgate_buckets WHERE key = ANY ($1) AND at IS NOT NULL";
+    let rows = client
+        .query_typed(read, &[(&keys, Type::BYTEA_ARRAY)])
+        .await?;
+    let mut resets = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let key = <[u8; 16]>::try_from(row.try_get::<_, &[u8]>(0)?);
+        if let (Ok(key), Some(at)) = (key, crate::wire_form::moment(row.try_get(1)?)) {
+            resets.insert(u128::from_be_bytes(key), at);
+        }
+    }
+    Ok(resets)
+}
+
+/// Writes the number, unless it or a later one is there. The row is locked either way; an earlier
+/// transaction with it is waited for.
+const RECEIPT: &str = "INSERT INTO tollgate_buckets AS receipt (key, expires, more)
+     VALUES ($1, coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $4, ARRAY[$2])
+     ON CONFLICT (key) DO UPDATE SET expires = excluded.expires, more = excluded.more
+     WHERE coalesce(receipt.more[1] < excluded.more[1], true)";
+
+/// Writes the receipt of `batch`, if it has corrections; returns whether it was there already: they were
+/// made. `pinned`: the moment of a test.
+async fn write_receipt(
+    client: &Client,
+    gateway: i64,
+    batch: &Batch,
+    pinned: Option<i64>,
+) -> Result<bool, tokio_postgres::Error> {
+    if batch.receipt.number == 0 {
+        return Ok(false);
+    }
+    let key = receipt_key(gateway);
+    let key = key.as_slice();
+    let (number, kept) = (signed(batch.receipt.number), signed(RECEIPT_KEPT.0));
+    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&key, Type::BYTEA),
+        (&number, Type::INT8),
+        (&pinned, Type::INT8),
+        (&kept, Type::INT8),
+    ];
+    Ok(client.execute_typed(RECEIPT, &parameters).await? == 0)
 }
 
 /// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::Cluster;
 use super::slots::{Layout, layout};
 use crate::redis::audit::fields;
-use crate::redis::certificates::{Certificates, dressed};
+use crate::redis::certificates::{Certificates, with_certificates};
 use crate::redis::link::open;
 
 /// The most nodes asked for the slot table at one time.
@@ -72,7 +72,7 @@ impl Nodes {
             },
             _ => ConnectionAddr::Tcp(host, port),
         };
-        dressed(like.clone().set_addr(addr), self.certificates.as_deref())
+        with_certificates(like.clone().set_addr(addr), self.certificates.as_deref())
     }
 
     /// A connection to a node, separate from its lane's. After a failure the caller must

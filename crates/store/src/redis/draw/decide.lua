@@ -1,8 +1,8 @@
 for number, kind in pairs(kinds) do kind.number = number end
 
-local place = 7
+local place = 8
 local shapes = {}
-for i = 1, input[6] do
+for i = 1, input[7] do
   local kind = kinds[input[place]]
   local numbers = {}
   for j = 1, 10 do numbers[j] = input[place + 1 + j] end
@@ -19,7 +19,7 @@ for i = 1, #shapes do
   end
 end
 
-local total, stored = #KEYS - marked, nil
+local total, stored = (#KEYS - marked) / (1 + resets), nil
 if #KEYS == 1 then
   stored = { redis.call('GET', KEYS[1]) }
 else
@@ -105,7 +105,10 @@ local function value_of(bucket)
   return table.concat(parts), gone
 end
 
--- Corrections are about grants of the past, made under whichever numbers: the bucket keeps its own.
+-- Corrections are about grants of the past, made under whichever numbers: the bucket keeps its own. A reset begins a generation
+-- of the bucket: what was drawn before returns nothing to it.
+local generations = {}
+for i = 1, total * resets do generations[i] = tonumber(stored[total + i] or nil) end
 place = place + 1
 for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
@@ -116,12 +119,15 @@ for _ = 1, input[place - 1] do
 end
 place = place + 1
 for _ = 1, input[place - 1] do
-  local bucket = buckets[input[place] + 1]
-  if not bucket.foreign then
-    bucket.kind.settle(bucket, input[place + 1], input[place + 2], input[place + 3])
+  local i, what, drawn = input[place] + 1, input[place + 1], input[place + 4]
+  local bucket = buckets[i]
+  if drawn < 0 then generations[i], bucket.reset = now, true end
+  local returns_nothing = (what == 2 or what == 6) and drawn > 0 and drawn <= (generations[i] or 0)
+  if not bucket.foreign and not returns_nothing then
+    bucket.kind.settle(bucket, what, input[place + 2], input[place + 3])
     bucket.corrected = true
   end
-  place = place + 4
+  place = place + 5
 end
 
 -- Requests are decided in their own, which the bucket takes on when something is drawn.
@@ -199,5 +205,6 @@ for i = 1, total do
   elseif stored[i] and (bucket.drawn or bucket.corrected) then
     redis.call('DEL', KEYS[i])
   end
+  if bucket.reset then redis.call('SET', KEYS[total + i], string.format('%.0f', now), 'EX', reset_seconds) end
 end
 return pack(answer)

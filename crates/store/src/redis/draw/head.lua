@@ -2,14 +2,16 @@
 -- or none. A translation of crates/limit/src (token_bucket, lease, interval, fixed_window, sliding_window, sliding_log,
 -- in_flight, and kept for buckets of several numbers); tests/conformance and tests/stores hold it to them.
 --
--- KEYS      the distinct buckets of the batch; last, where the fifth number says so, the mark of this server's data
+-- KEYS      the distinct buckets of the batch; where the sixth number says so, for each the moment of its last reset; last,
+--           where the fifth number says so, the mark of this server's data
 -- ARGV[1]   one msgpack array of integers:
---           version, pinned clock (0: TIME), gateway id, fingerprint, whether the mark is the last key,
+--           version, pinned clock (0: TIME), gateway id, fingerprint, whether the mark is the last key, whether resets are keys,
 --           count of shapes, then 12 numbers for each: kind, drain and ten of the kind's own,
 --           for each shape with a calendar its boundaries around now (how many is the seventh of its own numbers),
 --           for each bucket the place of its shape,
 --           count of leases given back, then for each: bucket, id, units left,
---           count of corrections, then for each: bucket, what, units, the end of the window they are of (or 0),
+--           count of corrections, then for each: bucket, what, units, the end of the window they are of (or 0), the moment of
+--           the draw that they were charged by (0: not known, -1: none, the bucket is reset),
 --           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced,
 --           count of wishes for a lease, then for each: bucket, id, units wished for, units that requests wait for
 -- answer    one msgpack array: now, for each bucket a count and so many integers (its state before the requests and
@@ -23,14 +25,14 @@
 local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
 -- A token bucket's row is level.lua's. The other kinds' rows are msgpack, which does not begin with a one.
 local leases_max, leases_most, lease_parts = 64, 512, 10
--- The mark is kept so many seconds after the last gateway was heard of: 30 days.
-local mark_seconds = 2592000
+-- The mark is kept so many seconds after the last gateway was heard of: 30 days. The moment of a reset is kept for a day.
+local mark_seconds, reset_seconds = 2592000, 86400
 
 local input = unpack_value(ARGV[1])
-if input[1] ~= 5 then
-  return redis.error_reply('TOLLGATE this script speaks version 5 of its arguments')
+if input[1] ~= 6 then
+  return redis.error_reply('TOLLGATE this script speaks version 6 of its arguments')
 end
-local now, me, fingerprint, marked = input[2], input[3], input[4], input[5]
+local now, me, fingerprint, marked, resets = input[2], input[3], input[4], input[5], input[6]
 if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]

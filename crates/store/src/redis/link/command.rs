@@ -46,14 +46,14 @@ impl Script {
     }
 }
 
-/// A script with its arguments for a batch.
+/// A script with its argument for a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'c> {
     pub(super) script: &'c Script,
     pub(super) batch: &'c Batch,
-    /// The key after those of the buckets.
+    /// The last key.
     pub(super) mark: Option<&'c str>,
-    pub(super) arguments: &'c [Vec<u8>],
+    pub(super) argument: &'c [u8],
 }
 
 impl Call<'_> {
@@ -116,26 +116,26 @@ impl Call<'_> {
         let Self {
             batch,
             mark,
-            arguments,
+            argument,
             ..
         } = self;
-        let bytes = verb.len()
-            + script.len()
-            + 8
-            + batch.buckets.len() * KEY
-            + arguments.iter().map(Vec::len).sum::<usize>();
-        let keys = batch.buckets.len() + usize::from(mark.is_some());
-        let mut command = Cmd::with_capacity(3 + keys + arguments.len(), bytes);
+        let bytes = verb.len() + script.len() + 8 + batch.buckets.len() * KEY + argument.len();
+        let resets = batch.concerns_resets();
+        let keys = batch.buckets.len() * (1 + usize::from(resets)) + usize::from(mark.is_some());
+        let mut command = Cmd::with_capacity(4 + keys, bytes);
         command.arg(verb).arg(script).arg(keys);
         for (name, _) in &batch.buckets {
             command.arg(key(name).as_slice());
         }
+        if resets {
+            for (name, _) in &batch.buckets {
+                command.arg([key(name).as_slice(), b":reset"].concat());
+            }
+        }
         if let Some(mark) = mark {
             command.arg(mark);
         }
-        for argument in arguments {
-            command.arg(argument.as_slice());
-        }
+        command.arg(argument);
         command
     }
 }

@@ -6,11 +6,11 @@ use super::{Connection, RedisLink};
 use crate::batch::{Answer, Batch, place_among};
 use crate::redis::pack;
 use crate::wire_form::{HOLD_PINNED, NUMBERS, WireForm, count, signed};
-use tollgate_limit::Timestamp;
 use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
+use tollgate_limit::{Corrects, Timestamp};
 
 /// The version of the script's arguments.
-const VERSION: i64 = 5;
+const VERSION: i64 = 6;
 /// Calendar boundaries in each direction when those of a limit's own numbers were not enough: other
 /// numbers left the bucket in a deeper debt, or the server's clock and ours are windows apart.
 pub(super) const FAR: u64 = 4 * CALENDAR_STEPS_MAX;
@@ -37,6 +37,7 @@ impl RedisLink {
             self.id,
             connection.fingerprint,
             i64::from(self.marked(batch)),
+            i64::from(batch.concerns_resets()),
             0,
         ]);
         let mut places = Vec::with_capacity(batch.buckets.len());
@@ -60,8 +61,8 @@ impl RedisLink {
                 numbers.extend_from_slice(&own);
             }
         }
-        numbers[5] = count(shapes.len());
-        debug_assert_eq!(numbers.len(), 6 + NUMBERS * shapes.len(), "each shape once");
+        numbers[6] = count(shapes.len());
+        debug_assert_eq!(numbers.len(), 7 + NUMBERS * shapes.len(), "each shape once");
         numbers.extend(boundaries);
         numbers.extend(places);
         numbers.push(count(batch.returns.len()));
@@ -74,9 +75,15 @@ impl RedisLink {
         }
         numbers.push(count(batch.corrections.len()));
         for (bucket, adjust) in &batch.corrections {
-            let (what, units, moment) = adjust.numbers();
-            let units = signed(units).min(UNITS_MAX);
-            numbers.extend([i64::from(*bucket), what, units, signed(moment.as_micros())]);
+            let (what, units, window_end) = adjust.numbers();
+            let drawn = match adjust.corrects() {
+                Corrects::Any => 0,
+                Corrects::DrawOf(at) => signed(at.as_micros()),
+                Corrects::Reset => -1,
+            };
+            let (units, window_end) =
+                (signed(units).min(UNITS_MAX), signed(window_end.as_micros()));
+            numbers.extend([i64::from(*bucket), what, units, window_end, drawn]);
         }
         numbers.push(count(batch.groups.len()));
         for group in &batch.groups {

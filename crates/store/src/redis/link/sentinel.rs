@@ -9,7 +9,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
 
 use super::wire::open;
-use crate::redis::certificates::{Certificates, dressed};
+use crate::redis::certificates::{Certificates, with_certificates};
 
 /// How long sentinels have to name the master before the last known one is tried.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -93,7 +93,7 @@ fn address(
     } else {
         ConnectionAddr::Tcp(host, port)
     };
-    dressed(master.clone().set_addr(addr), certificates)
+    with_certificates(master.clone().set_addr(addr), certificates)
 }
 
 /// The response of the first sentinel; all are asked at once, because some may be silently gone.

@@ -5,7 +5,7 @@ use crate::sql::fields;
 use crate::sql::mark::Mark;
 use crate::wire_form::{HOLD, Names};
 use tollgate_limit::{
-    Align, Change, Claim, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown,
+    Align, Change, Claim, Corrects, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown,
 };
 
 fn limit(amount: u64, burst: u64) -> Limit {
@@ -85,15 +85,18 @@ fn sql_rows_keep_the_state_of_the_core() {
                         units: random.u64(..burst / 12),
                     }
                 };
-                batch.corrections.push((0, Adjust::Change(change)));
+                batch
+                    .corrections
+                    .push((0, Adjust::Change(change, Corrects::Any)));
                 core.settle(bucket, change, now);
             }
-            let (plain, mut parts) = Parts::open(row.take(), &batch, 0, now).expect("it reads");
+            let (plain, mut parts) =
+                Parts::open(row.take(), &batch, &batch.corrections, 0, now).expect("it reads");
             let mut opened =
                 fields::open(&shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
             if !parts.corrected {
                 for (_, adjust) in &batch.corrections {
-                    let Adjust::Change(change) = adjust else {
+                    let Adjust::Change(change, _) = adjust else {
                         unreachable!("no place is held")
                     };
                     opened.settle(&shape, *change, now);
@@ -183,7 +186,7 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
 
     let batch = batch(&names, &small);
     let shape = &batch.buckets[0].1;
-    let (plain, parts) = Parts::open(Some(row.clone()), &batch, 0, now).expect("it reads");
+    let (plain, parts) = Parts::open(Some(row.clone()), &batch, &[], 0, now).expect("it reads");
     let opened = fields::open(shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
     let found = parts.beside(
         shape,
@@ -197,11 +200,11 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
     );
     // When it has ended, the bucket is a plain one again.
     let later = now.after(Micros::from_secs(10));
-    let (plain, parts) = Parts::open(Some(row), &batch, 0, later).expect("it reads");
+    let (plain, parts) = Parts::open(Some(row), &batch, &[], 0, later).expect("it reads");
     assert_eq!(plain.map(|row| row[1]), Some(TOKEN_BUCKET));
     assert!(parts.leases.is_empty());
     assert!(
-        Parts::open(Some(vec![1, KIND, 7, 0]), &batch, 0, now).is_err(),
+        Parts::open(Some(vec![1, KIND, 7, 0]), &batch, &[], 0, now).is_err(),
         "it never counts as none"
     );
 }

@@ -1,10 +1,12 @@
-//! The parameters and the response of `tollgate_draw_several` (schema.sql): all or nothing over
-//! several limits, in one statement.
+//! Decides batches by the function of the schema, `tollgate_draw`: all or nothing over several limits,
+//! in one statement.
 
 use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
+use super::fault::Fault;
+use super::{PostgresLink, Session};
 use crate::batch::{Answer, Batch, Wants, place_among};
 use crate::simple::span;
 use crate::sql::decide::key_order;
@@ -12,10 +14,38 @@ use crate::wire_form::{NUMBERS, WireForm, count, moment, signed};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
 
 /// The statement with the function call.
-pub(super) const DRAW_SEVERAL: &str = "SELECT tollgate_draw_several($1, $2, $3, $4, $5, $6)";
+const DRAW: &str = "SELECT tollgate_draw($1, $2, $3, $4, $5, $6)";
 /// Its parameters' types.
-pub(super) const DRAW_SEVERAL_OF: &str =
-    "tollgate_draw_several(bytea[],smallint[],bigint[],bigint[],bigint,bigint)";
+pub(in crate::postgres) const DRAW_OF: &str =
+    "tollgate_draw(bytea[],smallint[],bigint[],bigint[],bigint,bigint)";
+
+impl PostgresLink {
+    /// Calls the function, if it supports the batch; `None`: the transaction must decide it.
+    pub(super) async fn decided_there(
+        &self,
+        session: &Session,
+        batch: &Batch,
+    ) -> Result<Option<Answer>, Fault> {
+        let elsewhere = |(name, _): &(_, _)| self.base.is_elsewhere(name);
+        if batch.buckets.iter().any(elsewhere) {
+            return Ok(None);
+        }
+        let options = &self.base.options;
+        let about = options.pinned.as_ref().unwrap_or(&options.clock).now();
+        let Some(asked) = Asked::of(batch, about) else {
+            return Ok(None);
+        };
+        let (fingerprint, pinned) = (session.print.get(), self.base.pinned());
+        let row = self
+            .one(session, DRAW, &asked.parameters(&fingerprint, &pinned))
+            .await?;
+        let read = |answer: Vec<i64>| {
+            let corrupt = Fault::Corrupt("not an answer of tollgate_draw");
+            asked.read(batch, &answer).ok_or(corrupt)
+        };
+        row.try_get::<_, Option<Vec<i64>>>(0)?.map(read).transpose()
+    }
+}
 
 /// Whether the function supports a limit; the core decides the rest in a transaction.
 fn carries(shape: &WireForm) -> bool {
@@ -44,7 +74,7 @@ const COST_MAX: u64 = 1 << 52;
 
 /// A batch in the function's form.
 #[derive(Debug)]
-pub(super) struct Several {
+struct Asked {
     keys: Vec<Vec<u8>>,
     shape_of: Vec<i16>,
     shapes: Vec<i64>,
@@ -53,16 +83,16 @@ pub(super) struct Several {
     order: Vec<usize>,
 }
 
-impl Several {
+impl Asked {
     /// `None`: the function does not support all of it. `about`: approximately the server's time.
-    pub(super) fn of(batch: &Batch, about: Timestamp) -> Option<Self> {
+    fn of(batch: &Batch, about: Timestamp) -> Option<Self> {
         if !batch.only_requests() {
             return None;
         }
         let order = key_order(batch);
         let mut place_of = vec![0; order.len()];
         let mut known: Vec<*const WireForm> = Vec::new();
-        let mut several = Self {
+        let mut asked = Self {
             keys: Vec::with_capacity(order.len()),
             shape_of: Vec::with_capacity(order.len()),
             shapes: Vec::new(),
@@ -77,30 +107,30 @@ impl Several {
             place_of[bucket] = count(place);
             let (shape_place, is_new) = place_among(&mut known, Arc::as_ptr(shape));
             if is_new {
-                several.shapes.extend(numbers(shape, about));
+                asked.shapes.extend(numbers(shape, about));
             }
-            several.keys.push(name.hash.to_be_bytes().to_vec());
-            several.shape_of.push(i16::try_from(shape_place).ok()?);
+            asked.keys.push(name.hash.to_be_bytes().to_vec());
+            asked.shape_of.push(i16::try_from(shape_place).ok()?);
         }
         for group in &batch.groups {
-            several
+            asked
                 .groups
                 .extend([i64::from(group.count), count(group.parts.len())]);
             for part in &group.parts {
                 let cost = signed(part.cost.min(COST_MAX));
-                several.groups.extend([
+                asked.groups.extend([
                     place_of[part.bucket as usize],
                     cost,
                     i64::from(part.enforced),
                 ]);
             }
         }
-        several.order = order;
-        Some(several)
+        asked.order = order;
+        Some(asked)
     }
 
-    /// The parameters of [`DRAW_SEVERAL`].
-    pub(super) fn parameters<'a>(
+    /// The parameters of [`DRAW`].
+    fn parameters<'a>(
         &'a self,
         fingerprint: &'a i64,
         pinned: &'a Option<i64>,
@@ -116,7 +146,7 @@ impl Several {
     }
 
     /// Reads its response. `None`: it is invalid.
-    pub(super) fn read(&self, batch: &Batch, answer: &[i64]) -> Option<Answer> {
+    fn read(&self, batch: &Batch, answer: &[i64]) -> Option<Answer> {
         let rows = self.order.len();
         let (now, answer) = answer.split_first()?;
         if answer.len() != rows * 2 + batch.groups.len() {

@@ -1,0 +1,61 @@
+//! When operators reset buckets: what was drawn before returns nothing to them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use parking_lot::RwLock;
+
+use crate::clock::Clock;
+use tollgate_limit::{Corrects, Role, Settlement, Timestamp};
+
+/// The most resets that are remembered: those of the latest moments.
+const RESETS_MAX: usize = 4096;
+
+/// A bucket: its limit's name and role, and its tag.
+type Bucket = (Arc<str>, Role, u64);
+
+/// The last resets of buckets.
+#[derive(Debug, Default)]
+pub(super) struct Resets(RwLock<HashMap<Bucket, Timestamp, RandomState>>);
+
+impl Resets {
+    /// Settles, unless that returns units which were drawn before the last reset of the bucket. A
+    /// reset and the settlements of other draws wait for each other.
+    pub(super) fn settle(
+        &self,
+        settlement: &Settlement<'_>,
+        tag: u64,
+        clock: &Clock,
+        settle: impl FnOnce(),
+    ) {
+        let bucket = || {
+            let limit = settlement.limit;
+            (Arc::clone(&limit.name), limit.role, tag)
+        };
+        match settlement.corrects {
+            Corrects::Any => settle(),
+            Corrects::DrawOf(_) => {
+                let resets = self.0.read();
+                let reset = match resets.is_empty() {
+                    true => None,
+                    false => resets.get(&bucket()).copied(),
+                };
+                if !settlement.corrects.is_of_before(reset, settlement.change) {
+                    settle();
+                }
+            }
+            Corrects::Reset => {
+                let mut resets = self.0.write();
+                settle();
+                if resets.len() >= RESETS_MAX
+                    && let Some(oldest) = resets.values().min().copied()
+                {
+                    resets.retain(|_, at| *at > oldest);
+                }
+                // Not earlier than any draw that was filled up again.
+                resets.insert(bucket(), clock.now());
+            }
+        }
+    }
+}
