@@ -1,27 +1,27 @@
-//! The resources under `/api/v1/` that are made from [`Live`] data.
+//! What the handlers of the admin listener share: problem documents, changes by operators, and paths.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Options;
-use super::callers::Hint;
 use super::changes::By;
 use super::decisions::Decision;
 use super::keys::Bucket;
 use super::limits::Query;
 use super::live::{Live, moment};
-use super::operators::{Peer, authorise, shown};
-use super::overrides::{self, Wanted};
-use super::serve::{index, typed};
+use super::operators::{Peer, authorise};
+use tollgate_config::settings::Operator;
 use tollgate_limit::hex;
 
 /// An error of the API: a problem document (RFC 9457).
@@ -32,15 +32,19 @@ pub(super) struct Problem {
     title: &'static str,
     status: u16,
     detail: String,
+    #[serde(skip)]
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
     pub(super) fn new(code: StatusCode, detail: impl Into<String>) -> Self {
+        let challenge = HeaderValue::from_static("Bearer realm=\"tollgate\"");
         Self {
             code,
             title: code.canonical_reason().unwrap_or_default(),
             status: code.as_u16(),
             detail: detail.into(),
+            header: (code == StatusCode::UNAUTHORIZED).then_some((WWW_AUTHENTICATE, challenge)),
         }
     }
 
@@ -51,122 +55,159 @@ impl Problem {
     pub(super) fn not_found<T: Into<String>>(detail: T) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
+
+    pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.header = Some((name, value));
+        self
+    }
+
+    /// The same request may be sent again after so many seconds.
+    pub(super) fn retry_after(self, seconds: u64) -> Self {
+        self.with(RETRY_AFTER, seconds.into())
+    }
+
+    /// Its detail as text, for endpoints that are not of the API.
+    pub(super) fn into_text(self) -> Response {
+        let response = text(self.code, self.detail + "\n");
+        (HeaderMap::from_iter(self.header), response).into_response()
+    }
 }
 
-/// Responds to `GET path?query`.
-///
-/// # Errors
-/// Why there is no such document.
-pub(super) async fn get(
-    path: &str,
-    query: &str,
-    (headers, peer): (&HeaderMap, &Peer),
-    options: &Options,
-) -> Result<Response<Full<Bytes>>, Problem> {
-    let live = &options.live.for_read();
-    let parts = segments(path)?;
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    Ok(match *parts.as_slice() {
-        ["decisions", id] => document(&decision(id, live).await?),
-        ["overrides"] => document(&live.overrides()),
-        ["openapi.json"] => typed(StatusCode::OK, "application/json", OPENAPI.to_owned()),
-        ["log-level"] => document(&options.log_levels.level()),
-        ["audit"] => document(&options.audit.entries()),
-        ["figures"] => document(&options.observe().await.0),
-        ["limits"] => document(&live.limits()),
-        ["limits", name, "keys"] => {
-            let query = Query::parse(query).map_err(Problem::bad_request)?;
-            let keys = live.keys(name, query).await;
-            document(&keys.ok_or_else(|| no_limit(name))?)
-        }
-        ["keys", identity, ref values @ ..] => {
-            // A read needs no operator: what is no proof of one is no error.
-            let operators = (options.operators)();
-            let hint = match shown(&operators, headers, peer) {
-                Ok(Some(_)) => Hint::Given,
-                Ok(None) | Err(_) => Hint::None,
-            };
-            document(&live.caller(identity, values, hint).await?)
-        }
-        ["buckets", limit, key] => document(&bucket(limit, key, query, live).await?),
-        _ => index(StatusCode::NOT_FOUND),
-    })
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let response = json(self.code, "application/problem+json", &self);
+        (HeaderMap::from_iter(self.header), response).into_response()
+    }
 }
 
-/// Responds to a request that changes something.
-///
-/// # Errors
-/// Why nothing, or not everything, was changed.
-pub(super) async fn change(
-    request: Request<Incoming>,
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
+/// A response, or why there is none.
+pub(super) type Answer = Result<Response, Problem>;
+
+/// A request that changes something: the operator who sends it, and its body.
+pub(super) struct Change {
+    pub(super) options: Arc<Options>,
+    operator: Operator,
     peer: Arc<Peer>,
-    options: Arc<Options>,
-) -> Result<Response<Full<Bytes>>, Problem> {
-    let (head, body) = request.into_parts();
-    let operator = authorise(&(options.operators)(), &head.headers, &peer)?.clone();
-    let body = read(&head, body).await?;
-    // A task of its own, so that a client that leaves cannot make a change without its record.
-    let change = tokio::spawn(async move {
-        let by = By {
-            operator: &operator,
-            peer: &peer,
-            audit: &options.audit,
-        };
-        let parts = segments(head.uri.path())?;
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let live = &options.live.for_change();
-        Ok(match (head.method.as_str(), parts.as_slice()) {
-            ("PUT", ["log-level"]) => document(&options.log_levels.change(&asked(&body)?, &by)?),
-            ("POST", ["keys", identity, values @ .., "reset"]) => {
-                let asked = asked(&body)?;
-                let wanted = Wanted::nothing_set(&asked)?;
-                document(&live.reset(identity, values, &wanted, &by).await?)
-            }
-            ("PUT", ["keys", identity, values @ .., "override"]) => {
-                let asked: overrides::Asked = asked(&body)?;
-                let wanted = asked.wanted(live.now())?;
-                document(&live.change_override(identity, values, &wanted, &by).await?)
-            }
-            ("DELETE", ["keys", identity, values @ .., "override"]) => {
-                let asked = asked(&body)?;
-                let wanted = Wanted::nothing_set(&asked)?;
-                document(&live.change_override(identity, values, &wanted, &by).await?)
-            }
-            _ => return Err(Problem::not_found("there is no such resource")),
+    body: Bytes,
+}
+
+impl FromRequest<Arc<Options>> for Change {
+    type Rejection = Problem;
+
+    /// The operator is looked for first: nobody else has a body read.
+    async fn from_request(request: Request, options: &Arc<Options>) -> Result<Self, Problem> {
+        let (mut head, body) = request.into_parts();
+        let peer = head.extensions.remove::<Arc<Peer>>();
+        let peer = peer.expect("each connection has its peer");
+        let operator = authorise(&(options.operators)(), &head.headers, &peer)?.clone();
+        let options = Arc::clone(options);
+        let body = read(&head.headers, body).await?;
+        Ok(Self {
+            options,
+            operator,
+            peer,
+            body,
         })
-    });
+    }
+}
+
+impl Change {
+    /// What the body asks for.
+    pub(super) fn asked<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        let asked = serde_json::from_slice(&self.body);
+        asked.map_err(|error| Problem::bad_request(format!("the body: {error}")))
+    }
+
+    pub(super) fn by(&self) -> By<'_> {
+        By {
+            operator: &self.operator,
+            peer: &self.peer,
+            audit: &self.options.audit,
+        }
+    }
+
+    pub(super) fn live(&self) -> Live {
+        self.options.live.for_change()
+    }
+}
+
+/// Makes a change in a task of its own, so that a client that leaves cannot make one without its
+/// record.
+pub(super) async fn alone(change: impl Future<Output = Answer> + Send + 'static) -> Answer {
     let broke_off = "the change broke off";
-    change
+    tokio::spawn(change)
         .await
         .unwrap_or_else(|_| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, broke_off)))
 }
 
 /// Reads the body of a change. A page in a browser cannot send this content type elsewhere without
 /// asking first.
-async fn read(head: &Parts, body: Incoming) -> Result<Bytes, Problem> {
-    let content_type = head.headers.get(CONTENT_TYPE);
-    if content_type.is_none_or(|kind| kind != "application/json") {
+async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next());
+    if !kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
         let detail = "a change is asked for with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
-    let body = Limited::new(body, BODY_MAX).collect();
-    let body = tokio::time::timeout(BODY_WITHIN, body)
-        .await
+    let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, BODY_MAX));
+    body.await
         .map_err(|_| Problem::bad_request("the body did not end in time"))?
-        .map_err(|error| Problem::bad_request(format!("the body: {error}")))?;
-    Ok(body.to_bytes())
+        .map_err(|error| Problem::bad_request(format!("the body: {error}")))
 }
 
-/// What the body of a change asks for.
-fn asked<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("the body: {error}")))
+/// The identity and the values of a path below `/api/v1/keys/`, percent-decoded.
+pub(super) struct KeyPath(Vec<String>);
+
+impl KeyPath {
+    pub(super) fn identity(&self) -> &str {
+        &self.0[0]
+    }
+
+    pub(super) fn values(&self) -> Vec<&str> {
+        self.0[1..].iter().map(String::as_str).collect()
+    }
 }
 
-/// The segments of a path after `/api/v1/`, percent-decoded.
-fn segments(path: &str) -> Result<Vec<String>, Problem> {
-    let rest = path.strip_prefix("/api/v1/").unwrap_or_default();
-    let parts: Option<Vec<String>> = rest.split('/').map(decoded).collect();
-    parts.ok_or_else(|| Problem::bad_request("the path is not percent-encoded UTF-8"))
+/// The key in a path that ends with `action` (`""`: with nothing), the part that a router cannot tell
+/// from the key.
+///
+/// # Errors
+/// If it has another end, or is not percent-encoded UTF-8.
+pub(super) fn key_path(uri: &Uri, action: &str) -> Result<KeyPath, Problem> {
+    let path = uri.path().strip_prefix("/api/v1/keys/").unwrap_or_default();
+    let ends = |action: &&str| path.ends_with(&format!("/{action}"));
+    let found = ["reset", "override", "grant"].into_iter().find(ends);
+    if found.unwrap_or_default() != action {
+        let allowed = match found {
+            Some("override") => "PUT, DELETE",
+            Some(_) => "POST",
+            None => "GET, HEAD",
+        };
+        let detail = format!("this path takes {allowed}");
+        let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+        return Err(problem.with(ALLOW, HeaderValue::from_static(allowed)));
+    }
+    let parts = path.split('/').map(decoded).collect();
+    let parts: Option<Vec<String>> = parts;
+    let mut parts =
+        parts.ok_or_else(|| Problem::bad_request("the path is not percent-encoded UTF-8"))?;
+    parts.truncate(parts.len() - usize::from(found.is_some()));
+    Ok(KeyPath(parts))
+}
+
+/// The keys of a limit.
+pub(super) async fn keys_of(name: &str, query: &str, live: &Live) -> Answer {
+    let query = Query::parse(query).map_err(Problem::bad_request)?;
+    let keys = live.keys(name, query).await;
+    Ok(document(&keys.ok_or_else(|| no_limit(name))?))
 }
 
 fn no_limit(name: &str) -> Problem {
@@ -174,7 +215,12 @@ fn no_limit(name: &str) -> Problem {
 }
 
 /// `key` is in hexadecimal digits; the query may have `tier` and `cost`.
-async fn bucket(limit: &str, key: &str, query: &str, live: &Live) -> Result<Bucket, Problem> {
+pub(super) async fn bucket(
+    limit: &str,
+    key: &str,
+    query: &str,
+    live: &Live,
+) -> Result<Bucket, Problem> {
     let wrong = Problem::bad_request::<&str>;
     let key = hexadecimal(key).ok_or_else(|| {
         wrong("a bucket's key is given in hexadecimal digits; `-` is the empty key")
@@ -213,7 +259,7 @@ fn decoded(part: &str) -> Option<String> {
     String::from_utf8(hex::percent_decoded(part.as_bytes(), false).into_owned()).ok()
 }
 
-async fn decision(id: &str, live: &Live) -> Result<Decision, Problem> {
+pub(super) async fn decision(id: &str, live: &Live) -> Result<Decision, Problem> {
     if let Some(decision) = live.decision(id).await {
         return Ok(decision);
     }
@@ -230,31 +276,32 @@ async fn decision(id: &str, live: &Live) -> Result<Decision, Problem> {
 }
 
 /// A response with `document` as JSON.
-pub(super) fn document(document: &impl Serialize) -> Response<Full<Bytes>> {
+pub(super) fn document(document: &impl Serialize) -> Response {
     json(StatusCode::OK, "application/json", document)
 }
 
-/// The response to a request that is refused.
-pub(super) fn refused(problem: &Problem) -> Response<Full<Bytes>> {
-    let mut response = json(problem.code, "application/problem+json", problem);
-    if problem.code == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"tollgate\"");
-        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-    }
-    response
-}
-
-fn json(
-    status: StatusCode,
-    content_type: &'static str,
-    document: &impl Serialize,
-) -> Response<Full<Bytes>> {
+fn json(status: StatusCode, content_type: &'static str, document: &impl Serialize) -> Response {
     let text = serde_json::to_string_pretty(document).expect("text, numbers and lists are JSON");
     typed(status, content_type, text + "\n")
 }
 
-/// The description of the API.
-const OPENAPI: &str = include_str!("../../docs/openapi.json");
+pub(super) fn text(status: StatusCode, words: String) -> Response {
+    typed(status, "text/plain; charset=utf-8", words)
+}
+
+/// A response that no cache keeps, and whose content is nothing but `content_type`.
+pub(super) fn typed(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Body>,
+) -> Response {
+    let headers = [
+        (CONTENT_TYPE, content_type),
+        (CACHE_CONTROL, "no-store"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (status, headers, body.into()).into_response()
+}
 
 /// The largest body of a change.
 const BODY_MAX: usize = 16 << 10;

@@ -5,7 +5,7 @@
 mod tests;
 mod words;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,32 +30,9 @@ pub struct Audit {
     file: Option<PathBuf>,
     clock: Clock,
     entries: Arc<Mutex<VecDeque<Value>>>,
-    /// What operators may still write.
-    changes: Budget,
-    /// What penalties may still write: callers cause them, and must not be able to keep operators
-    /// from making changes.
-    penalties: Budget,
-}
-
-/// A bound of the lines that are written.
-#[derive(Clone, Debug, Default)]
-struct Budget {
-    /// When the lines written so far are paid for, at [`EACH`].
-    paid_at: Arc<Mutex<Timestamp>>,
-}
-
-impl Budget {
-    /// How long no line may be written; `None`: one may.
-    fn full_for(&self, now: Timestamp) -> Option<Micros> {
-        let ahead = self.paid_at.lock().since(now);
-        let over = ahead.0.saturating_sub((LINES_AT_ONCE - 1) * EACH.0);
-        (over > 0).then_some(Micros(over))
-    }
-
-    fn pay(&self, now: Timestamp) {
-        let mut paid_at = self.paid_at.lock();
-        *paid_at = (*paid_at).max(now).after(EACH);
-    }
+    /// Of each operator, and of penalties: when the lines written so far are paid for, at [`EACH`].
+    /// One stolen token, or callers who cause penalties, must not keep the others from their changes.
+    paid_at: Arc<Mutex<HashMap<String, Timestamp>>>,
 }
 
 /// The document of the audit.
@@ -141,33 +118,24 @@ impl Audit {
             file,
             clock,
             entries: Arc::default(),
-            changes: Budget::default(),
-            penalties: Budget::default(),
+            paid_at: Arc::default(),
         }
     }
 
-    /// How long no change may be made, so that operators cannot fill the disk; `None`: one may.
-    pub(super) fn full_for(&self) -> Option<Micros> {
-        self.changes.full_for(self.clock.now())
+    /// How long no line of this operator may be written, so that nobody can fill the disk; `None`: one
+    /// may.
+    pub(super) fn full_for(&self, operator: &str) -> Option<Micros> {
+        let paid_at = self.paid_at.lock().get(operator).copied()?;
+        let over = paid_at.since(self.clock.now()).0;
+        let over = over.saturating_sub((LINES_AT_ONCE - 1) * EACH.0);
+        (over > 0).then_some(Micros(over))
     }
 
-    /// Makes sure that a change can be recorded. A change that cannot is not made.
+    /// Makes sure that a change by this operator can be recorded. A change that cannot is not made.
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub(super) fn prepare(&self) -> io::Result<Prepared<'_>> {
-        self.open(&self.changes)
-    }
-
-    /// The same for lines about penalties, of which those above their bound are left out of the file.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
-    pub(super) fn prepare_for_penalties(&self) -> io::Result<Prepared<'_>> {
-        self.open(&self.penalties)
-    }
-
-    fn open<'a>(&'a self, budget: &'a Budget) -> io::Result<Prepared<'a>> {
+    pub(super) fn prepare<'a>(&'a self, operator: &'a str) -> io::Result<Prepared<'a>> {
         let file = self.file.as_ref().map(|path| {
             OpenOptions::new()
                 .append(true)
@@ -177,9 +145,19 @@ impl Audit {
         });
         Ok(Prepared {
             audit: self,
-            budget,
+            operator,
             file: file.transpose()?,
         })
+    }
+
+    /// Counts a line of this operator.
+    fn pay(&self, operator: &str) {
+        let now = self.clock.now();
+        let mut paid_at = self.paid_at.lock();
+        // Operators that a reload has removed are forgotten.
+        paid_at.retain(|_, until| *until > now);
+        let paid_at = paid_at.entry(operator.to_owned()).or_insert(now);
+        *paid_at = paid_at.after(EACH);
     }
 
     /// The last changes.
@@ -194,7 +172,7 @@ impl Audit {
 /// An audit whose file is open.
 pub(super) struct Prepared<'a> {
     audit: &'a Audit,
-    budget: &'a Budget,
+    operator: &'a str,
     file: Option<File>,
 }
 
@@ -207,13 +185,11 @@ impl Prepared<'_> {
         let line = serde_json::to_string(entry).expect("text and numbers are JSON");
         // In JSON these characters are in texts only, where their escapes mean the same.
         let line = printable(&line);
-        let now = self.audit.clock.now();
-        let is_change = std::ptr::eq(self.budget, &self.audit.changes);
         // A change was permitted before it was made, so it is always recorded.
-        if !is_change && self.budget.full_for(now).is_some() {
+        if self.operator == PENALTIES && self.audit.full_for(PENALTIES).is_some() {
             return Ok(());
         }
-        self.budget.pay(now);
+        self.audit.pay(self.operator);
         let written = match &mut self.file {
             Some(file) => file.write_all(format!("{line}\n").as_bytes()),
             None => {
@@ -247,7 +223,10 @@ const FORMAT: u32 = 1;
 /// The changes that are kept for `/api/v1/audit`; the file has all.
 const ENTRIES_MAX: usize = 1_000;
 
-/// The lines that may be written at once, and the time after which there may be one more. A line has
-/// about a kilobyte at most, so operators write at most 100 MB a day.
+/// In place of an operator: the lines about penalties.
+pub(super) const PENALTIES: &str = "";
+
+/// The lines that an operator may have written at once, and the time after which there may be one
+/// more. A line has about a kilobyte at most, so each operator writes at most 100 MB a day.
 const LINES_AT_ONCE: u64 = 10_000;
 const EACH: Micros = Micros::from_secs(1);

@@ -34,14 +34,16 @@ impl<'b> By<'b> {
 
     /// The audit, ready for a record. A change that cannot be recorded is not made.
     pub(super) fn prepared(&self) -> Result<Prepared<'b>, Problem> {
-        if let Some(wait) = self.audit.full_for() {
+        if let Some(wait) = self.audit.full_for(&self.operator.name) {
+            let seconds = wait.0.div_ceil(1_000_000);
             let detail = format!(
-                "so many changes were made that the audit takes no more for now: the next one in {} s",
-                wait.0.div_ceil(1_000_000)
+                "operator `{}` has made so many changes that the audit takes no more for now: the next one in {seconds} s",
+                self.operator.name
             );
-            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail);
+            return Err(problem.retry_after(seconds));
         }
-        self.audit.prepare().map_err(|error| {
+        self.audit.prepare(&self.operator.name).map_err(|error| {
             let detail = format!("the audit cannot be written, so nothing is changed: {error}");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })

@@ -29,6 +29,9 @@ pub struct Figures {
     pub refused: KeysNow,
     /// The keys that have used four fifths.
     pub near: KeysNow,
+    /// The keys that limits in shadow mode, and candidates, would refuse now.
+    #[serde(default)]
+    pub shadow: KeysNow,
     /// Whether the numbers of the file are enforced exactly.
     pub exact: Exact,
 }
@@ -70,8 +73,8 @@ pub struct PerSecond {
     pub near: f64,
 }
 
-/// The keys of all limits that are refused, or close.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The keys of all limits that are refused, close, or would be refused.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KeysNow {
     /// The number of keys, of which `keys` has the first.
     pub found: usize,

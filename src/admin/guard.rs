@@ -5,19 +5,17 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, Request, StatusCode, header};
 
+use super::api::Problem;
+
 /// Checks whether a request is allowed.
 ///
 /// # Errors
-/// The status and text of the refusal: a host name that is not allowed (a page whose name was
+/// The refusal: a host name that is not allowed (a page whose name was
 /// rebound to this address), or a change requested by a web page other than this listener's own.
-pub(super) fn check_origin<B>(
-    request: &Request<B>,
-    hosts: &[String],
-) -> Result<(), (StatusCode, String)> {
+pub(super) fn check_origin<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Problem> {
     let headers = request.headers();
     let Some(host) = only(headers, "host") else {
-        let words = "one Host field is needed\n".to_owned();
-        return Err((StatusCode::BAD_REQUEST, words));
+        return Err(Problem::bad_request("one Host field is needed"));
     };
     // An absolute target names the host a second time.
     let target = request
@@ -32,19 +30,19 @@ pub(super) fn check_origin<B>(
             || hosts.iter().any(|known| known.eq_ignore_ascii_case(name));
         if !known {
             let words = format!(
-                "the admin listener is not asked by the name `{}`: use its address, or list the name in admin.hosts\n",
+                "the admin listener is not asked by the name `{}`: use its address, or list the name in admin.hosts",
                 name.escape_default()
             );
-            return Err((StatusCode::MISDIRECTED_REQUEST, words));
+            return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, words));
         }
     }
     if !request.method().is_safe()
         && (headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site"))
         && !is_own_page(request, host)
     {
-        return Err((
+        return Err(Problem::new(
             StatusCode::FORBIDDEN,
-            "from a browser, only the page of this listener makes changes, with the token of an operator\n".to_owned(),
+            "from a browser, only the page of this listener makes changes, with the token of an operator",
         ));
     }
     Ok(())

@@ -141,7 +141,7 @@ pub(super) enum Sort {
 }
 
 impl Query {
-    /// Reads a query: `refused` or `near`, `sort=count|since|last`, `most=N`.
+    /// Reads a query: `refused`, `near` or `shadow`, `sort=count|since|last`, `most=N`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -155,6 +155,7 @@ impl Query {
             match part.split_once('=').unwrap_or((part, "")) {
                 ("refused", "") => asked.counted = Counted::Refused,
                 ("near", "") => asked.counted = Counted::Near,
+                ("shadow", "") => asked.counted = Counted::Shadow,
                 ("sort", "count") => asked.sort = Sort::Count,
                 ("sort", "since") => asked.sort = Sort::Since,
                 ("sort", "last") => asked.sort = Sort::Last,
@@ -164,7 +165,7 @@ impl Query {
                 },
                 _ => {
                     return Err(format!(
-                        "`{}` is not known here: refused, near, sort=count|since|last, most=N",
+                        "`{}` is not known here: refused, near, shadow, sort=count|since|last, most=N",
                         part.escape_default()
                     ));
                 }
@@ -208,7 +209,7 @@ impl Live {
             .into_iter()
             .filter(|busy| *busy.limit.name == *name)
             .filter(|busy| match query.counted {
-                Counted::Refused => is_refused(busy, now),
+                Counted::Refused | Counted::Shadow => is_refused(busy, now),
                 Counted::Near => true,
             })
             .collect();
@@ -237,7 +238,9 @@ impl Live {
             let level = level.penalized(overridden.as_ref(), self.now());
             match (&level.level, query.counted) {
                 (Some(level), Counted::Near) if !is_near(limit, level.remaining) => continue,
-                (Some(_), Counted::Refused) if is_admitted(&one, &level, now) => continue,
+                (Some(_), Counted::Refused | Counted::Shadow) if is_admitted(&one, &level, now) => {
+                    continue;
+                }
                 _ => {}
             }
             found += 1;

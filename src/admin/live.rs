@@ -41,6 +41,8 @@ pub struct Live {
     pub penalties: Penalties,
     /// How long the response that is being made waits for the store.
     pub waits: Waits,
+    /// Locked while units are granted.
+    pub granting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The key of a bucket.
@@ -62,12 +64,24 @@ impl Key {
         }
     }
 
-    /// The key and its name in logs, in words. Lines about the bucket of everyone name no key.
+    /// The key and its name in logs, in words; first what tells it from other keys. Lines about the
+    /// bucket of everyone name no key.
     pub fn words(&self) -> String {
-        if self.key == keys::words(&[], false) {
-            return self.key.clone();
+        let Self { key, name } = self;
+        match (keys::hides(key), *key == keys::words(&[], false)) {
+            (true, _) => format!("{name} ({key})"),
+            (false, true) => key.clone(),
+            (false, false) => format!("{key} ({name} in logs)"),
         }
-        format!("{} ({} in logs)", self.key, self.name)
+    }
+
+    /// What tells it from other keys of its limit: gateways may have different names for a key in logs,
+    /// but of a key that is not shown only the name is known.
+    pub(crate) fn identifying(&self) -> &str {
+        match keys::hides(&self.key) {
+            true => &self.name,
+            false => &self.key,
+        }
     }
 }
 
@@ -76,6 +90,9 @@ impl Key {
 pub struct Level {
     /// Units left; before the request, if it was refused.
     pub remaining: u64,
+    /// Units below zero: a debt, or what waiting requests have drawn in advance.
+    #[serde(default)]
+    pub owed: u64,
     /// Units of a full bucket.
     #[serde(default)]
     pub capacity: u64,
@@ -102,9 +119,10 @@ impl Level {
             Verdict::Deny { retry_after } => retry_after,
         };
         Self {
-            remaining: standing.remaining,
+            remaining: standing.remaining(),
+            owed: standing.owed(),
             // An override may have granted more than the limit's own numbers.
-            capacity: capacity.max(standing.remaining),
+            capacity: capacity.max(standing.remaining()),
             currency: limit.currency.as_deref().map(str::to_owned),
             admits: standing.verdict.is_allow(),
             admits_in_ms: wait.map(Micros::ceil_millis),
@@ -113,13 +131,14 @@ impl Level {
         }
     }
 
-    /// What is left, in words: `7 units`, `12.34 USD of 50 USD`.
+    /// What is left, in words: `7 units`, `12.34 USD of 50 USD`, in debt `-75.84 USD of 50 USD`.
     pub(crate) fn left(&self) -> String {
         let currency = self.currency.as_deref();
-        let left = words::units(self.remaining, currency);
-        match currency {
-            Some(_) => format!("{left} of {}", words::amount(self.capacity, currency)),
-            None => left,
+        let of = words::units(self.capacity, currency);
+        match (self.owed, currency) {
+            (0, None) => words::units(self.remaining, None),
+            (0, Some(_)) => format!("{} of {of}", words::amount(self.remaining, currency)),
+            (owed, _) => format!("-{} of {of}", words::amount(owed, currency)),
         }
     }
 }

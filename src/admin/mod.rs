@@ -1,17 +1,6 @@
 //! The admin listener: health, metrics, status, reload. It has an address and a thread of its own
 //! and is never on the public port, so that it responds to a scrape or a probe while every worker
-//! is busy.
-//!
-//! - `/`: a page that shows what is limited now.
-//! - `/livez`: the process runs.
-//! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
-//!   `?verbose` says which).
-//! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
-//! - `POST /api/v1/keys/{identity}/{value}/reset`, `PUT` or `DELETE …/override`,
-//!   `PUT /api/v1/log-level`, for operators; `/api/v1/overrides`, `/api/v1/audit`.
-//! - `/api/v1/openapi.json`: the description of all this.
-//! - `/api/v1/limits`, `/api/v1/keys`, `/api/v1/decisions`: who is limited now, and why.
-//! - `/api/v1/events`: what changes; `/api/v1/figures`: all counters in one document.
+//! is busy. [`routes::ENDPOINTS`] lists what there is.
 
 mod api;
 pub mod audit;

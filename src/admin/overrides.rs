@@ -3,6 +3,7 @@
 
 mod checks;
 mod documents;
+mod grants;
 mod named;
 mod numbers;
 mod recorded;
@@ -23,6 +24,7 @@ use tollgate_policy::{Policy, Sought, keys};
 pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
 pub(super) use numbers::{numbers, told};
+pub(super) use recorded::own_line;
 pub use recorded::record_end;
 
 use checks::{checked, in_unit, refuses};

@@ -5,13 +5,13 @@
 
 use std::sync::LazyLock;
 
+use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use http_body_util::Full;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use sha2::{Digest, Sha256};
 
-use super::serve::typed;
+use super::api::typed;
 
 /// The page and its policy.
 struct Page {
@@ -54,13 +54,9 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 /// The page.
-pub(super) fn response() -> Response<Full<bytes::Bytes>> {
+pub(super) fn response() -> Response {
     let page = &*PAGE;
-    let mut response = typed(
-        StatusCode::OK,
-        "text/html; charset=utf-8",
-        page.text.clone(),
-    );
+    let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", &*page.text);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, page.policy.clone());
     for (name, value) in [

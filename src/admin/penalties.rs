@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Mode, Role, Timestamp};
 use tollgate_limiter::{Block, Effect, Imposed};
 use tollgate_policy::keys;
 
 use super::Options;
-use super::audit::{Audit, Entry, Line, Prepared};
-use super::live::{Key, Live, Now, moment};
-use super::overrides::{Overridden, emit, told};
+use super::audit::{Audit, PENALTIES, Prepared};
+use super::live::{Live, moment};
+use super::overrides::{Overridden, emit, own_line, told};
 use crate::overrides::{Event, InForce, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.
@@ -53,7 +52,7 @@ impl Live {
             return;
         }
         // A block is in force whether or not it can be recorded; the operations log then has it.
-        let mut audit = match audit.prepare_for_penalties() {
+        let mut audit = match audit.prepare(PENALTIES) {
             Ok(audit) => Some(audit),
             Err(error) => {
                 tracing::error!(%error, "the audit cannot be written: {} penalties", imposed.len());
@@ -67,7 +66,7 @@ impl Live {
                 one: self.block(one),
             };
             emit(&self.events, &event);
-            record(&mut audit, &line(&event.one));
+            record(&mut audit, &own_line(&event.one, true));
             if told.len() < TOLD_MAX {
                 told.push(event);
             }
@@ -170,28 +169,6 @@ fn record(audit: &mut Option<Prepared<'_>>, line: &impl Serialize) {
     if let Some(audit) = audit {
         // A line that cannot be written is in the operations log.
         let _ = audit.record(line);
-    }
-}
-
-/// The line of the audit.
-fn line(one: &InForce) -> Line<'_, Entry> {
-    let unknown = || Now::unknown("a penalty looks at no bucket");
-    Line {
-        at: moment(one.since),
-        operator: &one.operator,
-        from: "this gateway",
-        action: "penalty",
-        details: Entry {
-            reason: one.reason.clone(),
-            limit: one.limit.clone(),
-            key: Key::of(one),
-            store: one.placement.word().to_owned(),
-            before: unknown(),
-            after: unknown(),
-            override_after: Some(one.setting.clone()),
-            until: Some(moment(one.until)),
-            ..Entry::default()
-        },
     }
 }
 

@@ -1,25 +1,26 @@
-//! The connections and routes of the admin listener.
+//! The connections of the admin listener.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{Either, Full};
+use axum::Router;
+use http::Request;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use socket2::Socket;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower_service::Service;
 
-use super::listener::Listener;
+use super::listener::{Connection, Listener};
 use super::operators::Peer;
-use super::{Options, Webhook, api, events, guard, page, penalties, routes};
-use tollgate_telemetry::metrics::Format;
+use super::{Options, Webhook, events, penalties, routes};
 
 /// Serves until `stopped` is set.
 pub(super) async fn serve(
@@ -38,210 +39,131 @@ pub(super) async fn serve(
     if let Some(Err(error)) = &webhook {
         tracing::error!(%error, "the thread of the webhook cannot be started: no event is sent");
     }
-    let mut connections: VecDeque<JoinHandle<()>> = VecDeque::new();
+    tokio::select! {
+        () = accept(&listener, &options) => {}
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+    }
+}
+
+async fn accept(listener: &Listener, options: &Arc<Options>) {
+    let (router, full) = (routes::router(options), routes::full());
+    let (mut served, mut refused) = (Connections::default(), Connections::default());
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopped.wait_for(|stopped| *stopped) => return,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+        let Ok((stream, peer)) = listener.accept().await else {
             // For example out of descriptors: give the open connections time to end.
-            Err(_) => {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
         };
-        connections.retain(|connection| !connection.is_finished());
-        // The oldest connection is closed, not the newest: clients that hold connections open must
-        // not block a probe.
-        if connections.len() >= CONNECTIONS_MAX
-            && let Some(oldest) = connections.pop_front()
-        {
-            oldest.abort();
+        match served.have_room().await {
+            true => served.open(stream, peer, &router),
+            false => refused.open(stream, peer, &full),
         }
-        let (options, peer) = (Arc::clone(&options), Arc::new(peer));
-        connections.push_back(tokio::spawn(async move {
-            let cut = Arc::new(Notify::new());
-            let ended = Arc::clone(&cut);
-            let service = service_fn(move |request| {
-                let (options, peer) = (Arc::clone(&options), Arc::clone(&peer));
-                let cut = Arc::clone(&cut);
-                async move { Ok::<_, Infallible>(respond(request, &peer, &options, &cut).await) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_READ)
-                .max_buf_size(HEAD_MAX)
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::select! {
-                // A connection that was aborted is not worth logging.
-                _ = connection => {}
-                // A reader of events does not take them, so waiting for it may not end.
-                () = ended.notified() => {}
+    }
+}
+
+/// Open connections, the oldest first.
+#[derive(Default)]
+struct Connections(Vec<Open>);
+
+struct Open {
+    task: JoinHandle<()>,
+    idle: Arc<Idle>,
+}
+
+/// Since when a connection has had no request; `None`: it has one.
+struct Idle(Mutex<Option<Instant>>);
+
+/// A request of a connection, until its response has been made.
+struct Busy(Arc<Idle>);
+
+impl Busy {
+    fn new(idle: &Arc<Idle>) -> Self {
+        *idle.0.lock() = None;
+        Self(Arc::clone(idle))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        *self.0.0.lock() = Some(Instant::now());
+    }
+}
+
+impl Connections {
+    /// Makes room for one more. Clients that hold connections open must not block a probe, so the one
+    /// that has been idle for longest is closed; a busy one never is. Returns whether there is room.
+    async fn have_room(&mut self) -> bool {
+        let until = Instant::now() + 2 * GRACE;
+        while Instant::now() < until {
+            self.0.retain(|one| !one.task.is_finished());
+            if self.0.len() < CONNECTIONS_MAX {
+                return true;
             }
-        }));
-    }
-}
-
-async fn respond(
-    request: Request<Incoming>,
-    peer: &Arc<Peer>,
-    options: &Arc<Options>,
-    cut: &Arc<Notify>,
-) -> Response<events::Sent> {
-    let streams = request.uri().path() == "/api/v1/events" && request.method() == Method::GET;
-    let responded = if streams && guard::check_origin(&request, &options.hosts).is_ok() {
-        events::respond(&request, options, cut)
-    } else {
-        let whole = respond_whole(request, peer, options).await;
-        whole.map(|response| response.map(Either::Left))
-    };
-    responded.unwrap_or_else(|problem| api::refused(&problem).map(Either::Left))
-}
-
-async fn respond_whole(
-    request: Request<Incoming>,
-    peer: &Arc<Peer>,
-    options: &Arc<Options>,
-) -> Result<Response<Full<Bytes>>, api::Problem> {
-    let refuse = |status, words: String| {
-        if request.uri().path().starts_with("/api/v1/") {
-            api::refused(&api::Problem::new(status, words.trim_end()))
-        } else {
-            text(status, words)
+            let idle = self.0.iter().enumerate();
+            let idle = idle.filter_map(|(place, one)| Some(((*one.idle.0.lock())?, place)));
+            match idle.min() {
+                None => return false,
+                Some((since, place)) if since.elapsed() >= GRACE => {
+                    self.0.remove(place).task.abort();
+                    return true;
+                }
+                // Its request may be on its way.
+                Some(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
         }
-    };
-    if let Err((status, words)) = guard::check_origin(&request, &options.hosts) {
-        return Ok(refuse(status, words));
+        false
     }
-    let query = request.uri().query().unwrap_or_default();
-    let asks = |word: &str| {
-        query
-            .split('&')
-            .any(|part| part.split('=').next() == Some(word))
-    };
-    let path = request.uri().path();
-    let Some(methods) = routes::methods(path) else {
-        let hint = "`GET /` of this listener lists what there is";
-        return match path.starts_with("/api/v1/") {
-            true => Err(api::Problem::not_found(hint)),
-            false => Ok(index(StatusCode::NOT_FOUND)),
-        };
-    };
-    if !routes::allows(methods, request.method()) {
-        let words = format!("this takes {}\n", methods.join(" or "));
-        let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, words);
-        let allow = HeaderValue::from_str(&routes::allow(methods)).expect("methods are ASCII");
-        refusal.headers_mut().insert(header::ALLOW, allow);
-        return Ok(refusal);
-    }
-    Ok(match path {
-        _ if path != "/-/reload" && !request.method().is_safe() => {
-            api::change(request, Arc::clone(peer), Arc::clone(options)).await?
+
+    fn open(&mut self, stream: Connection, peer: Peer, router: &Router) {
+        if self.0.len() >= CONNECTIONS_MAX {
+            self.0.remove(0).task.abort();
         }
-        "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
-        "/readyz" => readyz(options, asks("verbose")),
-        "/metrics" => metrics(&request, options),
-        "/api/v1/status" => api::document(&(options.status)()),
-        "/-/reload" => reload(options).await,
-        "/" if page::is_wanted(request.headers()) => page::response(),
-        "/" => index(StatusCode::OK),
-        path => api::get(path, query, (request.headers(), peer), options).await?,
-    })
-}
-
-fn readyz(options: &Options, verbose: bool) -> Response<Full<Bytes>> {
-    let report = options.readiness.report();
-    let (status, word) = match report.ready() {
-        true => (StatusCode::OK, "ok\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
-    };
-    match verbose {
-        true => text(status, report.to_string()),
-        false => text(status, word.to_owned()),
+        let idle = Arc::new(Idle(Mutex::new(Some(Instant::now()))));
+        let served = connection(stream, Arc::new(peer), router.clone(), Arc::clone(&idle));
+        let task = tokio::spawn(served);
+        self.0.push(Open { task, idle });
     }
 }
 
-fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Bytes>> {
-    let accept = request
-        .headers()
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|accept| accept.to_str().ok());
-    let format = Format::negotiate(accept);
-    typed(
-        StatusCode::OK,
-        format.content_type(),
-        options.metrics.render(format),
-    )
-}
-
-/// A reload reads files and may take a while, so it does not run on the thread that serves probes.
-async fn reload(options: &Arc<Options>) -> Response<Full<Bytes>> {
-    let reload = Arc::clone(&options.reload);
-    match tokio::task::spawn_blocking(move || reload()).await {
-        Ok(Ok(words)) => text(StatusCode::OK, words + "\n"),
-        Ok(Err(words)) => text(StatusCode::UNPROCESSABLE_ENTITY, words + "\n"),
-        Err(_) => text(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the reload broke off\n".to_owned(),
-        ),
+async fn connection(stream: Connection, peer: Arc<Peer>, router: Router, idle: Arc<Idle>) {
+    let cut = Arc::new(Notify::new());
+    let ended = Arc::clone(&cut);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let busy = Busy::new(&idle);
+        request.extensions_mut().insert(Arc::clone(&peer));
+        request.extensions_mut().insert(Arc::clone(&cut));
+        let response = router.clone().call(request);
+        async move {
+            // The body ends with its last frame, and the request with its body.
+            let until_sent = move |frame| {
+                let _busy = &busy;
+                frame
+            };
+            let response = response.await?;
+            Ok::<_, Infallible>(response.map(|body| body.map_frame(until_sent)))
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_READ)
+        .max_buf_size(HEAD_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // A connection that was aborted is not worth logging.
+        _ = connection => {}
+        // A reader of events does not take them, so waiting for it may not end.
+        () = ended.notified() => {}
     }
 }
 
-/// The list of resources.
-pub(super) fn index(status: StatusCode) -> Response<Full<Bytes>> {
-    text(status, INDEX.to_owned())
-}
-
-fn text(status: StatusCode, words: String) -> Response<Full<Bytes>> {
-    typed(status, "text/plain; charset=utf-8", words)
-}
-
-/// A response that no cache keeps, and whose content is nothing but `content_type`.
-pub(super) fn typed<B>(
-    status: StatusCode,
-    content_type: &'static str,
-    body: impl Into<B>,
-) -> Response<B> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
-    response
-}
-
-const INDEX: &str = "\
-GET  /                the page, for a browser
-GET  /livez           the process answers
-GET  /readyz          it takes requests (?verbose says why not)
-GET  /metrics         Prometheus or OpenMetrics text
-GET  /api/v1/status   what runs, as JSON
-GET  /api/v1/limits   every limit and its counts
-GET  /api/v1/limits/NAME/keys   who is refused now (?near: who is close)
-GET  /api/v1/keys/IDENTITY/VALUE   how a caller's buckets stand
-GET  /api/v1/decisions/ID   why a request was refused
-GET  /api/v1/events   what changes, as Server-Sent Events
-GET  /api/v1/figures   all counters, who is refused or close, what is not exact
-GET  /api/v1/overrides   the overrides in force
-GET  /api/v1/audit   what operators changed
-GET  /api/v1/log-level   how much the operations log says
-GET  /api/v1/openapi.json   the description of all this for programs
-PUT  /api/v1/log-level   change it, for a while
-POST /api/v1/keys/IDENTITY/VALUE/reset   fill a caller's buckets
-PUT  /api/v1/keys/IDENTITY/VALUE/override   other numbers, no limit or a block for a while (DELETE lifts them)
-POST /-/reload        load the configuration again
-";
-
-/// There are few probes and scrapers, so a larger number is a mistake; the oldest connection is
-/// closed.
+/// There are few probes and scrapers, so a larger number is a mistake.
 const CONNECTIONS_MAX: usize = 64;
+
+/// How long a connection may be idle before it is closed for another one.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// The interval at which a full listener looks for a connection to close.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The timeout for a request's head, and between two requests of a connection: longer than common
 /// scrape intervals.

@@ -166,6 +166,57 @@ fn admin_idle_connections_do_not_block_a_probe() {
     assert!(!timed_out, "the oldest is closed");
 }
 
+/// Idle connections are closed in its place, the oldest first.
+#[test]
+fn admin_busy_connection_outlives_a_flood_of_idle_ones() {
+    let (admin, _, _, events_of) = start_with_events();
+    let mut reader = events(&admin, "");
+    assert_eq!(status(&mut reader), "HTTP/1.1 200");
+    let idle: Vec<TcpStream> = (0..150)
+        .map(|_| TcpStream::connect(address(&admin)).expect("it listens"))
+        .collect();
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
+    events_of.emit(Kind::Reload, &serde_json::json!({ "text": "still there" }));
+    let mut read = String::new();
+    let mut piece = [0; 4096];
+    while !read.contains("still there") {
+        let count = reader.read(&mut piece).expect("the stream goes on");
+        assert!(count > 0, "{read}");
+        read.push_str(&String::from_utf8_lossy(&piece[..count]));
+    }
+    drop(idle);
+}
+
+#[test]
+fn admin_connection_beyond_the_bound_is_told_to_come_again() {
+    let held = Arc::new(parking_lot::Mutex::new(()));
+    let waits = Arc::clone(&held);
+    let (admin, ..) = start_with(move || {
+        drop(waits.lock());
+        Ok("reloaded".to_owned())
+    });
+    let all = held.lock();
+    let post = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut busy: Vec<TcpStream> = (0..64)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address(&admin)).expect("it listens");
+            stream.write_all(post.as_bytes()).expect("sent");
+            stream
+        })
+        .collect();
+    let mut beyond = String::new();
+    tollgate_testkit::eventually("all are busy", || {
+        beyond = get(&admin, "/livez");
+        beyond.starts_with("HTTP/1.1 503")
+    });
+    assert!(beyond.contains("retry-after: 1"), "{beyond}");
+    drop(all);
+    for stream in &mut busy {
+        assert_eq!(status(stream), "HTTP/1.1 200");
+    }
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
+}
+
 fn events(admin: &Admin, head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address(admin)).expect("it listens");
     let head = format!("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
@@ -237,9 +288,20 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
 }
 
 fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
-    let readiness = Readiness::new();
     let reloads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reloads);
+    let (admin, readiness, events) =
+        start_with(move || match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok("reloaded".to_owned()),
+            _ => Err("unknown key".to_owned()),
+        });
+    (admin, readiness, reloads, events)
+}
+
+fn start_with(
+    reload: impl Fn() -> Result<String, String> + Send + Sync + 'static,
+) -> (Admin, Readiness, Events) {
+    let readiness = Readiness::new();
     let live = live();
     let events = live.events.clone();
     let door = Door::bind(&Listen::Tcp {
@@ -256,14 +318,11 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
         audit: Audit::new(None, Clock::system()),
         log_levels: LogLevels::new(LogLevel::Info, Clock::system(), |_| Ok(())),
         webhook: None,
-        reload: Arc::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
-            0 => Ok("reloaded".to_owned()),
-            _ => Err("unknown key".to_owned()),
-        }),
+        reload: Arc::new(reload),
     };
     let admin = Admin::serve(door.expect("a free port"), options).expect("a thread");
     admin.open();
-    (admin, readiness, reloads, events)
+    (admin, readiness, events)
 }
 
 /// Of a gateway without limits.
@@ -295,6 +354,7 @@ pub(super) fn live_of(file: &str) -> Live {
         names: KeyNames::new([7; 16]),
         plain_keys: false,
         waits: Waits::default(),
+        granting: Arc::default(),
         penalties: Default::default(),
     }
 }

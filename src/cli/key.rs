@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::args::{Caller, Change, ChangedKey, KeyChange, KeyShow, KeyVerb};
+use super::args::{Caller, Change, ChangedBy, KeyChange, KeyShow, KeyVerb};
 use super::fleet::{self, Gateway};
 use super::stop::{Ended, Stop};
 use super::token::Token;
@@ -21,6 +21,7 @@ pub(super) fn key(verb: &KeyVerb) -> (&'static str, Ended) {
         KeyVerb::Show(args) => ("tollgate key show", show(args)),
         KeyVerb::Reset(args) => ("tollgate key reset", reset(args)),
         KeyVerb::Raise(args) => ("tollgate key raise", overrides::raise(args)),
+        KeyVerb::Grant(args) => ("tollgate key grant", overrides::grant(args)),
         KeyVerb::Block(args) => ("tollgate key block", overrides::block(args)),
         KeyVerb::Lift(args) => ("tollgate key lift", overrides::lift(args)),
     }
@@ -58,10 +59,11 @@ fn reset(args: &KeyChange) -> Ended {
         method: "POST",
         action: "reset",
         member: "reset",
-        key: &args.key,
+        caller: &args.key.caller,
+        limit: args.key.limit.as_deref(),
         body: change_body(&args.change, []),
     };
-    change.ask_each(&args.change, reset_words)
+    change.ask_each(&args.change.by, reset_words)
 }
 
 /// A change of a caller's buckets or limits that each gateway is asked for.
@@ -72,7 +74,8 @@ pub(super) struct ChangeRequest<'c> {
     pub(super) action: &'static str,
     /// The member of a JSON output that has a gateway's response.
     pub(super) member: &'static str,
-    pub(super) key: &'c ChangedKey,
+    pub(super) caller: &'c Caller,
+    pub(super) limit: Option<&'c str>,
     pub(super) body: serde_json::Value,
 }
 
@@ -84,7 +87,7 @@ pub(super) fn change_body(
     change: &Change,
     more: impl IntoIterator<Item = Member>,
 ) -> serde_json::Value {
-    let mut body = serde_json::json!({ "reason": change.reason, "dry_run": change.dry_run });
+    let mut body = serde_json::json!({ "reason": change.reason, "dry_run": change.by.dry_run });
     for (member, value) in more {
         if let Some(value) = value {
             body[member] = value;
@@ -97,15 +100,15 @@ impl ChangeRequest<'_> {
     /// Asks each gateway for the change; `words` writes what one has done.
     pub(super) fn ask_each<T: DeserializeOwned + Serialize>(
         mut self,
-        change: &Change,
+        by: &ChangedBy,
         words: impl Fn(&mut String, &str, &T) -> std::fmt::Result,
     ) -> Ended {
-        let token = Token::find(change.token_file.as_deref()).map_err(Stop::Misuse)?;
-        if let Some(limit) = &self.key.limit {
-            self.body["limit"] = limit.as_str().into();
+        let token = Token::find(by.token_file.as_deref()).map_err(Stop::Misuse)?;
+        if let Some(limit) = self.limit {
+            self.body["limit"] = limit.into();
         }
-        let path = format!("{}/{}", path(&self.key.caller), self.action);
-        let mut stores = (change.asked.gateways.listeners.admin.len() > 1).then(Stores::default);
+        let path = format!("{}/{}", path(self.caller), self.action);
+        let mut stores = (by.asked.gateways.listeners.admin.len() > 1).then(Stores::default);
         let ask = |gateway: &Gateway| {
             if let Some(stores) = &mut stores {
                 self.body["in_store"] = stores.is_first(gateway)?.into();
@@ -113,7 +116,7 @@ impl ChangeRequest<'_> {
             let body = self.body.to_string();
             gateway.change(self.method, &path, token.as_ref(), &body)
         };
-        fleet::ask_each(self.verb, self.member, &change.asked, ask, words)
+        fleet::ask_each(self.verb, self.member, &by.asked, ask, words)
     }
 }
 

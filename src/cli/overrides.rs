@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::args::{ChangedKey, GatewaysAndFormat, KeyBlock, KeyChange, KeyRaise, Lasts};
+use super::args::{
+    Caller, ChangedKey, GatewaysAndFormat, KeyBlock, KeyChange, KeyGrant, KeyRaise, Lasts,
+};
 use super::fleet::{self, Gateway};
 use super::key::{ChangeRequest, Member, change_body, notes};
 use super::stop::Ended;
@@ -23,18 +25,37 @@ pub(super) fn raise(args: &KeyRaise) -> Ended {
         &args.change,
         numbers.into_iter().chain(lasting(&args.lasts)),
     );
-    change("key raise", "PUT", &args.key, body).ask_each(&args.change, words)
+    change("key raise", "PUT", &args.key, body).ask_each(&args.change.by, words)
+}
+
+pub(super) fn grant(args: &KeyGrant) -> Ended {
+    let (units, caller) = args.words.split_last().expect("two words at least");
+    let (identity, values) = caller.split_first().expect("two words at least");
+    let caller = Caller {
+        identity: identity.clone(),
+        values: values.to_vec(),
+    };
+    let change = ChangeRequest {
+        verb: "key grant",
+        method: "POST",
+        action: "grant",
+        member: "changed",
+        caller: &caller,
+        limit: Some(&args.limit),
+        body: serde_json::json!({ "reason": args.reason, "dry_run": args.by.dry_run, "units": units }),
+    };
+    change.ask_each(&args.by, words)
 }
 
 pub(super) fn block(args: &KeyBlock) -> Ended {
     let block = [("block", Some(Value::from(true)))];
     let body = change_body(&args.change, block.into_iter().chain(lasting(&args.lasts)));
-    change("key block", "PUT", &args.key, body).ask_each(&args.change, words)
+    change("key block", "PUT", &args.key, body).ask_each(&args.change.by, words)
 }
 
 pub(super) fn lift(args: &KeyChange) -> Ended {
     let body = change_body(&args.change, []);
-    change("key lift", "DELETE", &args.key, body).ask_each(&args.change, words)
+    change("key lift", "DELETE", &args.key, body).ask_each(&args.change.by, words)
 }
 
 fn lasting(lasts: &Lasts) -> [Member; 2] {
@@ -55,7 +76,8 @@ fn change<'c>(
         method,
         action: "override",
         member: "changed",
-        key,
+        caller: &key.caller,
+        limit: key.limit.as_deref(),
         body,
     }
 }

@@ -62,6 +62,10 @@ pub struct Setting {
     /// Whether every request is refused.
     #[serde(default)]
     pub block: bool,
+    /// The units by which the last grant has raised the number for the running window, in words; `rate`
+    /// has the sum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<String>,
 }
 
 impl Setting {
@@ -105,11 +109,17 @@ impl Setting {
                 in_flight: Some(places),
                 ..
             } => format!("in_flight {places}"),
-            Self { rate, burst, .. } => {
+            Self {
+                rate,
+                burst,
+                granted,
+                ..
+            } => {
+                let granted = granted.as_ref().map(|units| format!("{units} more"));
                 let rate = rate.as_ref().map(|rate| format!("rate {rate}"));
                 let burst = burst.map(|burst| format!("burst {burst}"));
-                let parts: Vec<String> = rate.into_iter().chain(burst).collect();
-                parts.join(", ")
+                let parts = granted.into_iter().chain(rate).chain(burst);
+                parts.collect::<Vec<String>>().join(", ")
             }
         }
     }

@@ -62,7 +62,7 @@ fn key_name_of_a_refused_caller_is_shown_reset_raised_blocked_and_lifted() {
     let (code, out, err) = tollgate(&gateway, &["key", "show", &name]);
     assert_eq!(code, Some(0), "{err}");
     assert!(
-        out.contains(&format!("key        a key ({name} in logs)\n")),
+        out.contains(&format!("key        {name} (a key)\n")),
         "{out}"
     );
     assert!(!out.contains("secret"), "{out}");

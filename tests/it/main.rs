@@ -29,6 +29,7 @@ mod exchange;
 mod failures;
 mod fleet;
 mod forwarding;
+mod grants;
 mod grpc;
 mod hostile;
 mod identities;

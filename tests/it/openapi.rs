@@ -1,13 +1,13 @@
 //! docs/openapi.json and the admin listener: every resource is described, and responses are as described.
 //!
-//! A new resource is an entry of `RESOURCES` in src/admin/routes.rs. The first test then asks for its path in
+//! A new endpoint is an entry of `ENDPOINTS` in src/admin/routes.rs. The first test then asks for its path in
 //! docs/openapi.json, and the second one for a response of it: add an exchange to `exchanges`. Schemas of
 //! documents stand in `components.schemas`, with every member that the document can have.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollgate::admin::routes::RESOURCES;
+use tollgate::admin::routes::ENDPOINTS;
 
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway, Peers, Reply, Upstream, eventually, repository};
@@ -34,15 +34,9 @@ pub(crate) fn described(document: &Value) -> BTreeSet<(String, String)> {
 
 #[test]
 fn openapi_describes_every_resource_of_the_router_and_no_other() {
-    let routed: BTreeSet<(String, String)> = RESOURCES
-        .iter()
-        .flat_map(|(template, methods)| {
-            // Any number of segments, which OpenAPI has no form for.
-            let path = template.replace("*}", "}");
-            methods
-                .iter()
-                .map(move |method| ((*method).to_owned(), path.clone()))
-        })
+    let routed = ENDPOINTS.iter();
+    let routed: BTreeSet<(String, String)> = routed
+        .map(|one| (one.method.to_owned(), one.path.to_owned()))
         .collect();
     assert_eq!(described(&document(FILE)), routed);
     let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
@@ -70,10 +64,11 @@ fn start(upstream: &Upstream) -> Gateway {
          [identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
          [limits.search]\nrate = \"2/hour\"\nper = \"tenant\"\ncandidate = {{ rate = \"1/hour\" }}\n\
          [limits.pair]\nrate = \"1/hour\"\nper = [\"tenant\", \"address\"]\n\
+         [limits.month]\nrate = \"1000/30d\"\nalgorithm = \"fixed_window\"\nper = \"tenant\"\n\
          [limits.all]\nrate = \"1000/hour\"\nper = \"everyone\"\n\
          [tiers.pro]\nsearch = \"100/hour\"\n\
          [upstreams.app]\nservers = [\"{}\"]\neject = {{ failures = 1, wait = \"1h\" }}\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\", \"all\"]\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\", \"all\", \"month\"]\n\
          [[routes]]\nmatch = \"/pair\"\nupstream = \"builtin:echo\"\nlimits = [\"pair\"]\n\
          [[routes]]\nmatch = \"/app\"\nupstream = \"app\"\n",
         upstream.url(),
@@ -186,9 +181,12 @@ fn exchanges(gateway: &Gateway) -> Vec<Exchange> {
         });
     }
     const RESET: &str = "/api/v1/keys/{identity}/{value}/reset";
+    const GRANT: &str = "/api/v1/keys/{identity}/{value}/grant";
     const OVERRIDE: &str = "/api/v1/keys/{identity}/{value}/override";
     let faster = json!({ "reason": "a test", "limit": "search", "rate": "10/hour", "for": "1h" });
     let lift = json!({ "reason": "a test", "limit": "search", "dry_run": true });
+    let grant = json!({ "reason": "a test", "limit": "month", "units": "20" });
+    let granted = "/api/v1/keys/tenant/k/grant";
     let over = "/api/v1/keys/tenant/k/override";
     for (method, template, path, body, token) in [
         (
@@ -220,6 +218,8 @@ fn exchanges(gateway: &Gateway) -> Vec<Exchange> {
             &reset,
             Some("test"),
         ),
+        ("POST", GRANT, granted, &grant, Some("test")),
+        ("POST", GRANT, granted, &json!({}), Some("test")),
         ("PUT", OVERRIDE, over, &faster, Some("test")),
         ("PUT", OVERRIDE, over, &faster, None),
         ("PUT", OVERRIDE, over, &json!({}), Some("test")),

@@ -129,6 +129,26 @@ fn reset_by_an_operator_fills_the_bucket_and_is_audited() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// RFC 9110 8.3.1: a media type is compared without regard to case, and may have parameters.
+#[test]
+fn reset_with_any_spelling_of_the_content_type_is_made() {
+    let gateway = start(OPERATORS);
+    let good = json!({ "reason": "r", "dry_run": true }).to_string();
+    for kind in [
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json ;charset=UTF-8",
+    ] {
+        let answer = post(
+            &gateway,
+            "tenant/k/reset",
+            &[BEARER, ("content-type", kind)],
+            &good,
+        );
+        assert_eq!(answer.status, 200, "{kind}: {}", answer.text());
+    }
+}
+
 #[test]
 fn reset_without_permission_is_refused_and_changes_nothing() {
     let gateway = start(OPERATORS);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::client::Answer;
-use crate::harness::{Connection, Gateway, change_request};
+use crate::harness::{Connection, Gateway, change_request, eventually};
+use crate::rls::stores::each_server;
 
 /// The SHA-256 of `test`, and a limit of which any key is taken.
 const CONFIG: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n\
@@ -198,6 +199,7 @@ fn audit_that_is_full_refuses_every_change_until_the_next_line_is_due() {
             "{}",
             refused.text()
         );
+        assert_eq!(refused.header("retry-after"), Some("1"));
         let refused = block(&mut connection, "k");
         assert_eq!(refused.status, 429, "{}", refused.text());
     }
@@ -216,6 +218,29 @@ fn audit_that_is_full_refuses_every_change_until_the_next_line_is_due() {
         gateway.request("GET", "/", &[("x-api-key", "k")]).status,
         429
     );
+}
+
+/// Changes of one gateway are made one after the other in the store: none is refused because of another.
+#[test]
+fn overrides_at_the_same_time_on_one_gateway_are_all_made() {
+    each_server(|shared| {
+        let gateway = Gateway::start(&format!("{CONFIG}{}", shared.table));
+        let list = || gateway.admin_get("/api/v1/overrides").json()["overrides"].clone();
+        eventually("the store keeps overrides", || {
+            block(&mut Connection::open(gateway.admin()), "first").status == 200
+        });
+        std::thread::scope(|scope| {
+            for number in 0..40 {
+                let gateway = &gateway;
+                scope.spawn(move || {
+                    let mut connection = Connection::open(gateway.admin());
+                    let set = block(&mut connection, &format!("key-{number}"));
+                    assert_eq!(set.status, 200, "{number}: {}", set.text());
+                });
+            }
+        });
+        assert_eq!(list().as_array().map(Vec::len), Some(41));
+    });
 }
 
 /// The bound is of overrides in force: those that have ended make room for others.

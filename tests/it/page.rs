@@ -235,3 +235,135 @@ fn page_shows_hostile_keys_as_text_in_both_colour_schemes() {
     assert_eq!(overflow, 0, "a narrow page does not scroll sideways");
     assert_undisturbed(&gateway, &mut browser);
 }
+
+/// The process of the gateway is stopped, so its connections stay open.
+#[test]
+fn page_of_a_gateway_that_does_not_respond_is_grey_with_the_time_of_its_figures() {
+    if !servers::available("chromium") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let gateway = Gateway::start(CONFIG);
+    let mut browser = open(&gateway, &folder);
+    assert_eq!(browser.value("document.body.className"), "");
+    let zone = text(&mut browser, "#zone");
+    assert!(zone.starts_with("times in "), "{zone}");
+    // A frozen gateway sends nothing: the page hears no more.
+    browser.value("state.source.close()");
+    browser.until("document.body.classList.contains('stale')");
+    let at = browser.value("clock(state.figures.at)");
+    let at = at.as_str().expect("a time");
+    for place in ["#stale", "#verdict", "#phase"] {
+        let told = text(&mut browser, place);
+        assert!(told.contains(at), "{place}: {told}");
+    }
+    let opacity = browser.value("getComputedStyle(document.getElementById('refused')).opacity");
+    assert_eq!(opacity, "0.5");
+    browser.value("connect()");
+    browser.until("!document.body.classList.contains('stale') && document.querySelector('#phase').textContent === 'serving'");
+    assert_eq!(text(&mut browser, "#verdict"), "exact since the start");
+    gateway.shutdown();
+    browser.until("document.body.classList.contains('stale') && document.getElementById('link').dataset.state !== 'good'");
+}
+
+/// Keys that are not shown have one text: only their names in logs tell them apart.
+#[test]
+fn page_has_the_name_of_a_key_first_everywhere() {
+    if !servers::available("chromium") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let gateway = Gateway::start(&CONFIG.replace("keys = \"plain\"\n", ""));
+    let mut browser = open(&gateway, &folder);
+    for key in ["one", "two", "three"] {
+        let status = || {
+            gateway
+                .request("GET", "/keys", &[("x-api-key", key)])
+                .status
+        };
+        assert_eq!([status(), status()], [200, 429]);
+    }
+    browser.until("document.querySelectorAll('#refused-keys tbody tr').length === 3");
+    let listed = gateway.admin_get("/api/v1/limits/per_key/keys").json();
+    let names: Vec<&str> = (0..3)
+        .map(|place| listed["keys"][place]["name"].as_str().expect("a name"))
+        .collect();
+    let labels = browser
+        .value("[...document.querySelectorAll('#refused-keys button')].map(it => it.ariaLabel)");
+    for name in &names {
+        let label = format!("Change {name} under per_key");
+        assert!(
+            labels.as_array().expect("labels").contains(&json!(label)),
+            "{labels}"
+        );
+    }
+    browser.until("document.querySelectorAll('#events li').length >= 3");
+    let first =
+        "[...document.querySelectorAll('#refused-keys tbody th')].map(cell => cell.innerText)";
+    browser.picture("light", 390, 1200);
+    for cell in browser.value(first).as_array().expect("cells") {
+        let cell = cell.as_str().expect("text");
+        assert!(names.iter().any(|name| cell.starts_with(name)), "{cell}");
+        assert!(
+            cell.contains("per_key"),
+            "on a phone the limit is with it: {cell}"
+        );
+    }
+    let lately = text(&mut browser, "#events");
+    assert!(
+        names
+            .iter()
+            .all(|name| lately.contains(&format!("{name} (a key) under per_key"))),
+        "{lately}"
+    );
+
+    // A block is told apart from a key that is merely out, and the change stands in the list.
+    browser.picture("light", 1280, 1200);
+    browser.click("#refused-keys tbody tr button");
+    let chosen = browser.value("identity.value");
+    browser.click("input[value=block]");
+    browser.write("reason", "ticket 4711");
+    browser.write("token", "test");
+    browser.click("button[name=do]");
+    browser.until("document.querySelector('#changed').innerText.startsWith('Changed')");
+    browser.until("[...document.querySelectorAll('#refused-keys td.until')].filter(it => it.innerText.includes('blocked by an operator')).length === 1");
+    let chosen = chosen.as_str().expect("a name");
+    browser.until(&format!("document.querySelector('#audit').innerText.includes('ann blocked {chosen} (a key) under per_key')"));
+    browser.until(&format!("document.querySelector('#overrides').innerText.startsWith('{chosen} (a key) under per_key')"));
+
+    browser.write("search", names[1]);
+    browser.until("document.querySelectorAll('#refused-keys tbody tr').length === 1");
+    let shown = text(&mut browser, "#refused-keys tbody");
+    assert!(shown.contains(names[1]), "{shown}");
+    assert_undisturbed(&gateway, &mut browser);
+}
+
+#[test]
+fn page_at_1280_pixels_has_every_column_and_begins_with_exact() {
+    if !servers::available("chromium") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let gateway = Gateway::start(CONFIG);
+    let mut browser = open(&gateway, &folder);
+    while gateway.get("/a").status == 200 {}
+    browser.until("document.querySelector('#refused-keys tbody tr')");
+    browser.picture("light", 1280, 1200);
+    let cut = browser.value("[...document.querySelectorAll('.scroll')].filter(it => it.scrollWidth > it.clientWidth).map(it => it.innerText)");
+    assert_eq!(cut, json!([]), "no table is cut");
+    assert_eq!(
+        browser.value("document.querySelector('main > section').id"),
+        "exact"
+    );
+    // Whom the limit in shadow mode would refuse.
+    browser.until("document.querySelector('#shadow-keys tbody')?.innerText.includes('everyone')");
+    let shadow = text(&mut browser, "#shadow-keys");
+    assert!(shadow.contains("quiet"), "{shadow}");
+    let shown = gateway.admin_get("/api/v1/limits/quiet/keys?shadow").json();
+    assert_eq!(shown["found"], 1, "{shown}");
+    assert_eq!(
+        gateway.admin_get("/api/v1/limits/quiet/keys").json()["found"],
+        0
+    );
+    assert_undisturbed(&gateway, &mut browser);
+}

@@ -171,6 +171,30 @@ fn money_is_shown_in_its_currency_by_every_verb() {
     }
 }
 
+/// A response may cost more than was reserved for it: what is owed is shown below zero.
+#[test]
+fn debt_is_shown_below_zero_by_every_verb_and_by_the_refusal() {
+    let (gateway, _model) = gateway(&budget("0.0001 USD", "address"));
+    let folder = tempfile::tempdir().expect("a folder");
+    assert_eq!(send(&gateway, "application/json", &body(1)).status, 200);
+    eventually("it is settled", || spent(&gateway) == 120);
+    let refused = send(&gateway, "application/json", &body(1));
+    assert_eq!(refused.status, 402, "{refused:?}");
+    assert_eq!(refused.json()["budgets"][0]["left"], "-0.00002 USD");
+    let run = |words: &[&str]| tollgate(&gateway, folder.path(), words);
+    let owed = "-0.00002 USD of 0.0001 USD";
+    let shown = run(&["key", "show", "address", "127.0.0.1"]);
+    assert!(shown.contains(&format!("{owed} left: refused")), "{shown}");
+    let level =
+        gateway.admin_get("/api/v1/keys/address/127.0.0.1").json()["buckets"][0]["now"]["level"]
+            .clone();
+    assert_eq!(
+        (&level["remaining"], &level["owed"]),
+        (&json!(0), &json!(20)),
+        "{level}"
+    );
+}
+
 #[test]
 fn decision_names_the_upstream_whose_budget_refused() {
     let upstream = Upstream::hello();

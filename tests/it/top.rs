@@ -66,7 +66,7 @@ fn top_once_prints_the_keys_of_a_fleet_in_one_plain_frame() {
         "{text}"
     );
     let hostile = line("\\u{202e}k");
-    assert!(hostile.starts_with(&one.admin().to_string()), "{hostile}");
+    assert!(hostile.ends_with(&one.admin().to_string()), "{hostile}");
     assert!(
         hostile.contains(" per_key 08:01:00 (in 40 s) 2 08:00:00 "),
         "{hostile}"
@@ -89,8 +89,9 @@ fn top_once_prints_the_keys_of_a_fleet_in_one_plain_frame() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--once"));
 }
 
-/// Runs a command of a shell in a terminal of its own, and writes `keys` once it shows `mark`.
-fn in_a_terminal(command: &str, mark: &str, keys: &[u8]) -> String {
+/// Runs a command of a shell in a terminal of its own, and writes the keys of each step once it shows the
+/// step's mark.
+fn in_a_terminal(command: &str, steps: &[(&str, &[u8])]) -> String {
     let mut script = Command::new("timeout")
         .args(["60", "script", "-qefc", command, "/dev/null"])
         .env("TERM", "xterm")
@@ -103,15 +104,18 @@ fn in_a_terminal(command: &str, mark: &str, keys: &[u8]) -> String {
     let mut stdout = script.stdout.take().expect("piped");
     let mut shown = Vec::new();
     let mut piece = [0; 4096];
-    let mut typed = false;
+    let (mut steps, mut from) = (steps.iter().peekable(), 0);
     loop {
         match stdout.read(&mut piece) {
             Ok(0) | Err(_) => break,
             Ok(count) => shown.extend_from_slice(&piece[..count]),
         }
-        if !typed && String::from_utf8_lossy(&shown).contains(mark) {
+        if let Some((mark, keys)) = steps.peek()
+            && String::from_utf8_lossy(&shown[from..]).contains(mark)
+        {
             stdin.write_all(keys).expect("typed");
-            typed = true;
+            from = shown.len();
+            steps.next();
         }
     }
     assert!(
@@ -151,7 +155,7 @@ fn top_in_a_terminal_shows_frames_and_leaves_it_as_it_was() {
         ),
     ];
     for (end, command, keys) in ends {
-        let shown = in_a_terminal(&command, "u{202e}k", keys);
+        let shown = in_a_terminal(&command, &[("u{202e}k", keys)]);
         let (frames, after) = shown
             .split_once("\x1b[?1049l")
             .unwrap_or_else(|| panic!("{end}: {shown:?}"));
@@ -174,6 +178,45 @@ fn top_in_a_terminal_shows_frames_and_leaves_it_as_it_was() {
             "{end}: it is no longer than the terminal"
         );
     }
+}
+
+/// A small terminal: names stand first, other lines are scrolled to, and keys are sorted.
+#[test]
+fn top_in_a_small_terminal_shows_names_scrolls_and_sorts() {
+    if !servers::available("script") {
+        return;
+    }
+    let gateway = Gateway::start(&CONFIG.replace("keys = \"plain\"\n", ""));
+    for key in ["one", "two", "three", "four"] {
+        assert_eq!(ask(&gateway, key, 7), 429);
+    }
+    let listed = gateway.admin_get("/api/v1/limits/per_key/keys").json();
+    let name = |place: usize| {
+        listed["keys"][place]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned()
+    };
+    let top = format!(
+        "stty rows 9 cols 60; {} top --every 100 --admin {}",
+        env!("CARGO_BIN_EXE_tollgate"),
+        gateway.admin()
+    );
+    let steps: [(&str, &[u8]); 3] = [
+        ("more lines", b"s"),
+        ("by end", b"\x1b[6~"),
+        ("LIMITS", b"q"),
+    ];
+    let shown = in_a_terminal(&top, &steps);
+    let (first, _) = shown.split_once("by end").expect("it was sorted");
+    assert!(
+        first.contains("by requests") && !first.contains("LIMITS"),
+        "{shown:?}"
+    );
+    assert!(
+        (0..4).any(|place| first.contains(&name(place))),
+        "{shown:?}"
+    );
 }
 
 /// Gateways on these stores, with one secret and one limit, of which each has refused the same caller. Returns a frame.
@@ -214,7 +257,7 @@ fn top_of_gateways_on_one_store_shows_a_shared_key_once() {
     assert_eq!(text.matches("address 127.0.0.1").count(), 1, "{text}");
     let row = text.lines().find(|line| line.contains("address 127.0.0.1"));
     let row: Vec<&str> = row.expect("its row").split_whitespace().collect();
-    assert_eq!(row[..2], ["2", "gateways"], "{text}");
+    assert_eq!(row[row.len() - 2..], ["2", "gateways"], "{text}");
     assert!(row.contains(&"2"), "both refusals are counted: {text}");
 }
 

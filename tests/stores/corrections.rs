@@ -23,7 +23,7 @@ const MORE: u64 = 2900;
 /// What a caller is charged for.
 async fn charged(store: &RemoteStore, limit: &Limit, key: &[u8]) -> Option<u64> {
     let peeked = store.peek(&[Claim::new(limit, key, 1)]).await.ok()?;
-    Some(UNITS - peeked[0].remaining)
+    Some(UNITS - peeked[0].remaining())
 }
 
 async fn becomes(store: &RemoteStore, limit: &Limit, key: &[u8], units: u64) {

@@ -88,7 +88,7 @@ async fn mysql_call_that_is_killed_after_its_commit_is_unknown_and_charges_once(
     recovers(&*store, &many).await;
     store.forget_bounds();
     let last = store.draw(&[Claim::new(&many, b"k", 1)]).await.unwrap();
-    let charged = BURST - last.standings[0].remaining - 1;
+    let charged = BURST - last.standings[0].remaining() - 1;
     assert!(
         (all.granted..=all.granted + all.unknown).contains(&charged),
         "{charged} charged, {all:?}"

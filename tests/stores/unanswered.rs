@@ -19,7 +19,7 @@ const HOUR: Micros = Micros::from_secs(3600);
 
 async fn left(store: &RemoteStore, limit: &Limit) -> Option<u64> {
     let peeked = store.peek(&[Claim::new(limit, b"k", 0)]).await.ok()?;
-    Some(peeked[0].remaining)
+    Some(peeked[0].remaining())
 }
 
 async fn becomes(store: &RemoteStore, limit: &Limit, units: u64) {

@@ -58,10 +58,10 @@ fn budgets(denied: &Denied, claims: &Claims, policy: &Policy) -> Vec<SpentBudget
         budgets.push(SpentBudget {
             limit: Arc::clone(&limit.name),
             quota,
-            left: rule
-                .scope
-                .is_of_caller()
-                .then(|| in_words(standing.remaining)),
+            left: rule.scope.is_of_caller().then(|| match standing.owed() {
+                0 => in_words(standing.remaining()),
+                owed => format!("-{}", in_words(owed)),
+            }),
             cost: is_known.then(|| in_words(charge.cost)),
             reset: standing.reset,
         });

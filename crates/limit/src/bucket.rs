@@ -148,6 +148,8 @@ impl Refused {
 pub struct Report {
     /// Whole units left.
     pub remaining: u64,
+    /// Whole units below zero, rounded up: a debt, or units that waiting requests have drawn in advance.
+    pub owed: u64,
     /// Time until the bucket is full, or its window ends.
     pub reset: Micros,
     /// The effective window of the `RateLimit` header: the time in which the rate yields

@@ -44,8 +44,9 @@ impl<'a> Claim<'a> {
 pub struct Standing {
     /// The bucket's own verdict, independent of the other claims.
     pub verdict: Verdict,
-    /// Whole units left after this draw (before it, if nothing was taken).
-    pub remaining: u64,
+    /// Whole units left after this draw (before it, if nothing was taken); below zero what is owed. One
+    /// number for both, because a request's context has these of each claim.
+    pub left: i64,
     /// Time until the bucket is full, or its window ends.
     pub reset: Micros,
     /// The effective window, `t` in the `RateLimit` header: the time in which the rate yields
@@ -61,13 +62,29 @@ pub struct Standing {
 impl Standing {
     /// Combines a bucket's verdict with its numbers.
     pub const fn new(verdict: Verdict, report: Report) -> Self {
+        // (Below 2^63: what a limit can count at most.)
+        let left = match report.owed {
+            0 => report.remaining as i64,
+            owed => -(owed as i64),
+        };
         Self {
             verdict,
-            remaining: report.remaining,
+            left,
             reset: report.reset,
             effective: report.effective,
             window_end: report.window_end,
         }
+    }
+
+    /// Whole units left.
+    #[inline]
+    pub fn remaining(&self) -> u64 {
+        u64::try_from(self.left).unwrap_or(0)
+    }
+
+    /// Whole units below zero ([`Report::owed`]).
+    pub fn owed(&self) -> u64 {
+        u64::try_from(self.left.saturating_neg()).unwrap_or(0)
     }
 }
 

@@ -106,6 +106,7 @@ impl InFlight {
         let remaining = self.places().saturating_sub(state.map_or(0, |s| s.units));
         Report {
             remaining,
+            owed: 0,
             reset: Micros::ZERO,
             effective: Micros::ZERO,
             window_end: Timestamp::default(),

@@ -246,6 +246,7 @@ impl SlidingLog {
         });
         Report {
             remaining,
+            owed: 0,
             reset,
             effective,
             window_end: from.after(self.quota.period),

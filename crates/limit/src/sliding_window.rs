@@ -196,6 +196,7 @@ impl SlidingWindow {
         };
         Report {
             remaining,
+            owed: 0,
             reset: self.expiry(pair).since(now),
             effective,
             window_end: pair.start.after(period),

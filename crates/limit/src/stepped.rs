@@ -172,6 +172,7 @@ impl Stepped {
         };
         Report {
             remaining,
+            owed: u64::try_from(left.saturating_neg()).unwrap_or(0),
             reset,
             effective,
             window_end: self.boundary(current.since, ahead + 1),

@@ -139,6 +139,7 @@ impl TokenBucket {
         };
         let report = Report {
             remaining,
+            owed: unsigned(level.saturating_neg()).div_ceil(self.quota.p),
             reset: self.time_to_gain(self.full - level),
             effective,
             window_end: Timestamp::default(),

@@ -68,7 +68,7 @@ pub enum BlockCause {
 /// The standing of a claim that no bucket decided: it refuses nothing and has no numbers.
 const NOT_ASKED: Standing = Standing {
     verdict: Verdict::Allow { wait: Micros::ZERO },
-    remaining: 0,
+    left: 0,
     reset: Micros::ZERO,
     effective: Micros::ZERO,
     window_end: Timestamp::from_micros(0),

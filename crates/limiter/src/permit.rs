@@ -168,7 +168,7 @@ impl Permit {
         let Some(held) = &self.held else { return };
         for charge in &held.charges {
             if charge.limit.algorithm.holds_places() {
-                let remaining = self.outcomes[charge.place].standing.remaining;
+                let remaining = self.outcomes[charge.place].standing.remaining();
                 held.settler.answered(&charge.limit, took, remaining, lost);
             }
         }

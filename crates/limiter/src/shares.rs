@@ -150,7 +150,7 @@ impl Shares {
             let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
             standings
                 .first()
-                .map_or(0, |standing| standing.remaining.saturating_sub(most))
+                .map_or(0, |standing| standing.remaining().saturating_sub(most))
         };
         if claim.limit.algorithm.holds_places() || above() == 0 {
             return;
@@ -260,7 +260,7 @@ impl StandIn for Shares {
                 .store
                 .peek_at(&[claim], now)
                 .first()
-                .map_or(0, |standing| standing.remaining);
+                .map_or(0, |standing| standing.remaining());
             let units = debt.units.min(share.algorithm.burst().saturating_sub(left));
             (units > 0).then(|| Owed {
                 limit: Arc::clone(known),

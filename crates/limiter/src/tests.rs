@@ -125,7 +125,7 @@ pub(crate) fn left<S: Store + Send + Sync>(limiter: &Limiter<S>, limit: &Limit) 
         }],
         START,
     )[0]
-    .remaining
+    .remaining()
 }
 
 pub(crate) fn answer(granted: bool) -> Result<Draw, StoreError> {
@@ -137,7 +137,7 @@ pub(crate) fn answer(granted: bool) -> Result<Draw, StoreError> {
     };
     let standing = Standing {
         verdict,
-        remaining: 0,
+        left: 0,
         reset: Micros::from_secs(9),
         effective: Micros::ZERO,
         window_end: Timestamp::default(),

@@ -54,7 +54,10 @@ fn message(refusal: &Refusal<'_>) -> String {
         message += &format!(" Refused by: {}.", limits.join(", "));
     }
     if let Some(wait) = refusal.retry_after {
-        message += &format!(" Retry after {} s.", retry_after_secs(wait));
+        message += &match retry_after_secs(wait) {
+            seconds @ ..172_800 => format!(" Retry after {seconds} s."),
+            seconds => format!(" Retry after {} days.", seconds.div_ceil(86_400)),
+        };
     }
     message
 }

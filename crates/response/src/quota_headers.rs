@@ -144,7 +144,7 @@ impl QuotaFields {
                 element(value, place);
                 value.extend_from_slice(&limit.name);
                 value.extend_from_slice(if next { b";a=" } else { b";r=" });
-                number(value, fact.standing.remaining);
+                number(value, fact.standing.remaining());
                 if !limit.concurrent {
                     value.extend_from_slice(if next { b";w=" } else { b";t=" });
                     number(value, reported.window(fact));
@@ -167,7 +167,7 @@ impl QuotaFields {
         left: Micros,
         now: Timestamp,
     ) {
-        let (quota, remaining) = (limit.quota, fact.standing.remaining);
+        let (quota, remaining) = (limit.quota, fact.standing.remaining());
         if dialect == Dialect::XRateLimit {
             let at = now.after(left).as_micros();
             let reset = match self.reset {
@@ -213,8 +213,8 @@ impl QuotaFields {
         } else {
             // The fractions are compared by cross-multiplication, without division.
             known.min_by(|(a, left), (b, right)| {
-                let left = u128::from(left.standing.remaining) * u128::from(b.quota);
-                let right = u128::from(right.standing.remaining) * u128::from(a.quota);
+                let left = u128::from(left.standing.remaining()) * u128::from(b.quota);
+                let right = u128::from(right.standing.remaining()) * u128::from(a.quota);
                 left.cmp(&right)
             })
         }

@@ -103,13 +103,13 @@ impl Bounds {
         let bound = shard.get(&name.hash)?;
         let at = bound.latest(now);
         let units = if Arc::ptr_eq(&bound.shape, shape) {
-            shape.standing(bound.state.as_ref(), 0, at).remaining
+            shape.standing(bound.state.as_ref(), 0, at).remaining()
         } else {
             // A reload or another tier has other numbers: the same bucket, as the server would
             // convert it.
             let kept = Kept::from_parts(bound.shape.algorithm().clone(), bound.state.clone(), 0);
             let own = kept.under(shape.algorithm(), at);
-            shape.standing(own.state(), 0, at).remaining
+            shape.standing(own.state(), 0, at).remaining()
         };
         (units < shape.algorithm().burst()).then_some(units)
     }

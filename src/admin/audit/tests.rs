@@ -11,17 +11,18 @@ fn audit_of_a_flood_of_changes_is_full_until_the_next_line_is_due() {
     let audit = Audit::new(Some(path.clone()), clock.clone());
     let flood = || {
         let mut lines = 0;
-        while audit.full_for().is_none() {
-            let mut prepared = audit.prepare().expect("a file");
+        while audit.full_for("ann").is_none() {
+            let mut prepared = audit.prepare("ann").expect("a file");
             prepared.record(&"a change").expect("written");
             lines += 1;
         }
         lines
     };
     assert_eq!(flood(), LINES_AT_ONCE);
-    assert_eq!(audit.full_for(), Some(EACH));
+    assert_eq!(audit.full_for("ann"), Some(EACH));
+    assert_eq!(audit.full_for("bob"), None, "one operator locks nobody out");
     clock.advance(Micros(EACH.0 - 1));
-    assert_eq!((flood(), audit.full_for()), (0, Some(Micros(1))));
+    assert_eq!((flood(), audit.full_for("ann")), (0, Some(Micros(1))));
     clock.advance(Micros(1));
     assert_eq!(flood(), 1);
     clock.advance(Micros(60 * EACH.0));
@@ -41,7 +42,7 @@ fn audit_with_deceptive_characters_is_escaped_and_reads_the_same() {
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let audit = Audit::new(Some(path.clone()), clock);
     let reason = "a \u{202e}b\u{2066}\u{9b}2J\u{200f} ü";
-    let mut prepared = audit.prepare().expect("a file");
+    let mut prepared = audit.prepare("ann").expect("a file");
     prepared.record(&reason).expect("written");
     let text = std::fs::read_to_string(&path).expect("the audit");
     assert_eq!(text, "\"a \\u202eb\\u2066\\u009b2J\\u200f ü\"\n");
@@ -57,10 +58,10 @@ fn audit_of_a_flood_of_penalties_leaves_room_for_changes() {
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let audit = Audit::new(Some(path.clone()), clock);
     for _ in 0..LINES_AT_ONCE + 5 {
-        let mut prepared = audit.prepare_for_penalties().expect("a file");
+        let mut prepared = audit.prepare(PENALTIES).expect("a file");
         prepared.record(&"a penalty").expect("written or left out");
     }
-    assert_eq!(audit.full_for(), None);
+    assert_eq!(audit.full_for("ann"), None);
     let text = std::fs::read_to_string(&path).expect("the audit");
     assert_eq!(text.lines().count() as u64, LINES_AT_ONCE);
 }

@@ -197,7 +197,7 @@ mod tests {
         );
         assert_eq!(
             words(&hidden),
-            "ann blocked a key (89fd2c6da0b2c964 in logs) under api"
+            "ann blocked 89fd2c6da0b2c964 (a key) under api"
         );
     }
 }

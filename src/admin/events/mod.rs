@@ -22,7 +22,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::live::moment;
 use ring::Ring;
-pub(super) use stream::{Sent, respond};
+pub(super) use stream::respond;
 use tollgate_store::clock::Clock;
 pub(super) use watch::watch;
 

@@ -5,44 +5,40 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use axum::extract::{Extension, Request, State};
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{Either, Full};
-use hyper::body::{Body, Frame};
+use http::{HeaderValue, StatusCode};
+use hyper::body::Frame;
 use tokio::sync::Notify;
 
 use super::super::Options;
-use super::super::api::Problem;
+use super::super::api::{Answer, Problem, typed};
 use super::super::guard::is_of_another_site;
-use super::super::serve::typed;
 use super::{READERS_MAX, Subscription};
-
-/// The body of a response of the admin listener.
-pub(in crate::admin) type Sent = Either<Full<Bytes>, Subscription>;
 
 /// Responds with the events from now on, or after the event that the request names. `cut` ends the
 /// connection.
 ///
 /// # Errors
 /// Why there are none.
-pub(in crate::admin) fn respond<B>(
-    request: &Request<B>,
-    options: &Options,
-    cut: &Arc<Notify>,
-) -> Result<Response<Sent>, Problem> {
+pub(in crate::admin) async fn respond(
+    State(options): State<Arc<Options>>,
+    Extension(cut): Extension<Arc<Notify>>,
+    request: Request,
+) -> Answer {
     // Another site cannot read the stream, but it could take the places of readers.
     if is_of_another_site(request.headers()) {
         let words = "events are not for the pages of other sites";
         return Err(Problem::new(StatusCode::FORBIDDEN, words));
     }
-    let last = last_id(request).map_err(Problem::bad_request)?;
-    let subscribed = options.live.events.subscribe(last, Arc::clone(cut));
+    let last = last_id(&request).map_err(Problem::bad_request)?;
+    let subscribed = options.live.events.subscribe(last, cut);
     let subscription = subscribed.map_err(|_| {
         let words = format!("{READERS_MAX} readers are the most: try again later");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
     })?;
-    let body = Either::Right(subscription);
-    let mut response: Response<Sent> = typed(StatusCode::OK, "text/event-stream", body);
+    let body = axum::body::Body::new(subscription);
+    let mut response = typed(StatusCode::OK, "text/event-stream", body);
     // A proxy in front would hold events back.
     let headers = response.headers_mut();
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -51,7 +47,7 @@ pub(in crate::admin) fn respond<B>(
 
 /// The id of the last event that the reader has: a header, which browsers send when they connect
 /// again, or `after` in the query.
-fn last_id<B>(request: &Request<B>) -> Result<Option<&str>, &'static str> {
+fn last_id(request: &Request) -> Result<Option<&str>, &'static str> {
     let query = request.uri().query().unwrap_or_default();
     let mut last = None;
     for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -67,7 +63,7 @@ fn last_id<B>(request: &Request<B>) -> Result<Option<&str>, &'static str> {
     })
 }
 
-impl Body for Subscription {
+impl hyper::body::Body for Subscription {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -46,6 +46,8 @@ impl Options {
             .map(|busy| (&*busy.limit.name, &busy.key[..]))
             .collect();
         let near_now = live.near_now(&near, &refused_keys, at).await;
+        let shadow = live.counts(Counted::Shadow, at);
+        let (shadow, _) = live.refused_now(&shadow, at).await;
         let figures = Figures {
             format: FORMAT,
             at: moment(at),
@@ -56,6 +58,7 @@ impl Options {
             limits,
             refused: refused_now,
             near: near_now,
+            shadow,
             exact,
         };
         let observed = Observed {

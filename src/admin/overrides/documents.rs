@@ -53,6 +53,7 @@ impl Asked {
             in_flight: self.in_flight,
             unlimited: self.unlimited,
             block: self.block,
+            granted: None,
         };
         let effect = setting.effect().map_err(Problem::bad_request)?;
         let until = end(self.lasts.as_deref(), self.until.as_deref(), now);

@@ -15,28 +15,39 @@ use tollgate_limiter::Effect;
 /// Writes the line of the audit about an override that has ended by itself. It may not be written, and
 /// the override has ended all the same.
 pub fn record_end(audit: &Audit, one: &InForce) {
-    let unknown = || Now::unknown("an end looks at no bucket");
-    let entry = Entry {
-        reason: one.reason.clone(),
-        limit: one.limit.clone(),
-        key: Key::of(one),
-        store: one.placement.word().to_owned(),
-        before: unknown(),
-        after: unknown(),
-        override_before: Some(one.setting.clone()),
-        until: Some(moment(one.until)),
-        ..Entry::default()
-    };
-    let line = Line {
-        at: moment(one.until),
-        operator: &one.operator,
-        from: "this gateway",
-        action: "end",
-        details: entry,
-    };
-    let recorded = audit.prepare().and_then(|mut audit| audit.record(&line));
+    let prepared = audit.prepare(&one.operator);
+    let recorded = prepared.and_then(|mut audit| audit.record(&own_line(one, false)));
     if let Err(error) = recorded {
         tracing::error!(%error, limit = one.limit, "the audit cannot be written: an override has ended");
+    }
+}
+
+/// The line about a block that this gateway has set by a penalty (`begins`), or an override that it
+/// saw end.
+pub(in crate::admin) fn own_line(one: &InForce, begins: bool) -> Line<'_, Entry> {
+    let unknown = || Now::unknown("no bucket was looked at");
+    let setting = Some(one.setting.clone());
+    let (action, at, (before, after)) = match begins {
+        true => ("penalty", one.since, (None, setting)),
+        false => ("end", one.until, (setting, None)),
+    };
+    Line {
+        at: moment(at),
+        operator: &one.operator,
+        from: "this gateway",
+        action,
+        details: Entry {
+            reason: one.reason.clone(),
+            limit: one.limit.clone(),
+            key: Key::of(one),
+            store: one.placement.word().to_owned(),
+            before: unknown(),
+            after: unknown(),
+            override_before: before,
+            override_after: after,
+            until: Some(moment(one.until)),
+            ..Entry::default()
+        },
     }
 }
 

@@ -11,13 +11,9 @@ const units = (number, currency) => (currency ? amount(number, currency) : `${co
 
 // How a bucket stands, in words.
 function levelWords(now) {
-  return bucketWords(now);
-}
-
-function bucketWords(now) {
   const level = now?.level;
   if (!level) return `not known: ${safe(now?.why_not ?? "it was not asked")}`;
-  const rest = `${level.currency ? left(level) : units(level.remaining)} left`;
+  const rest = `${level.currency || level.owed ? left(level) : units(level.remaining)} left`;
   if (level.admits) return `${rest}, admitted`;
   if (now.only_counts) return `${rest}, would refuse, and only counts`;
   return level.admits_at ? `${rest}, refused until ${dated(level.admits_at)}, for ${span(level.admits_in_ms)}` : `${rest}, refused`;
@@ -37,7 +33,7 @@ byId("explain").addEventListener("submit", async (submitted) => {
         {},
         make("b", {}, foreign(limit.limit)),
         ` ${limit.tier ? `(tier ${safe(limit.tier)}) ` : ""}${limit.candidate ? "(candidate) " : ""}– ${safe(limit.words)}`,
-        paragraph(`${units(limit.cost, limit.currency)} from bucket `, foreign(limit.key), ` (${safe(limit.name)} in logs)`),
+        paragraph(`${units(limit.cost, limit.currency)} from bucket `, foreign(keyName(limit)), hidden(limit.key) ? ` (${safe(limit.key)})` : ` (${safe(limit.name)} in logs)`),
         paragraph(`then: ${limit.then ? levelWords({ level: limit.then }) : "not asked"} (${OUTCOMES[limit.outcome] ?? safe(limit.outcome)})`),
         paragraph(`now: ${levelWords(limit.now)}`),
       ),
@@ -92,15 +88,19 @@ function prefill(key, kind = action()) {
 const action = () => document.querySelector("input[name=action]:checked").value;
 
 function showTerms() {
-  byId("terms").hidden = ["reset", "lift"].includes(action());
-  for (const label of document.querySelectorAll("label.raise")) label.hidden = action() !== "raise";
-  byId("rate").required = action() === "raise";
+  const kind = action();
+  byId("terms").hidden = ["reset", "lift"].includes(kind);
+  for (const label of document.querySelectorAll("label.raise")) label.hidden = kind !== "raise";
+  for (const label of document.querySelectorAll("label.grant")) label.hidden = kind !== "grant";
+  for (const label of document.querySelectorAll("label.lasting")) label.hidden = kind === "grant";
+  byId("rate").required = kind === "raise";
+  byId("units").required = byId("limit").required = kind === "grant";
 }
 
 for (const choice of document.querySelectorAll("input[name=action]")) choice.addEventListener("change", showTerms);
 showTerms();
 
-const METHODS = { reset: "POST", lift: "DELETE" };
+const METHODS = { reset: "POST", grant: "POST", lift: "DELETE" };
 
 // The request for what the form says.
 function change(dryRun) {
@@ -112,17 +112,18 @@ function change(dryRun) {
   if (text("limit")) body.limit = text("limit");
   const kind = action();
   if (!METHODS[kind]) body.for = byId("for").value;
+  if (kind === "grant") body.units = text("units");
   if (kind === "raise") body.rate = text("rate");
   if (kind === "raise" && text("burst")) body.burst = Number(text("burst"));
   if (kind === "unlimited" || kind === "block") body[kind] = true;
-  const path = `api/v1/keys/${parts.map(encodeURIComponent).join("/")}/${kind === "reset" ? "reset" : "override"}`;
+  const path = `api/v1/keys/${parts.map(encodeURIComponent).join("/")}/${["reset", "grant"].includes(kind) ? kind : "override"}`;
   return { path, method: METHODS[kind] ?? "PUT", body };
 }
 
 // An override in words.
 function overrideWords(one) {
   if (!one) return "none";
-  const numbers = [one.rate && safe(one.rate), one.burst && `burst ${count(one.burst)}`, one.in_flight && `in_flight ${count(one.in_flight)}`];
+  const numbers = [one.granted && `${safe(one.granted)} more`, one.rate && safe(one.rate), one.burst && `burst ${count(one.burst)}`, one.in_flight && `in_flight ${count(one.in_flight)}`];
   const words = one.block ? "blocked" : one.unlimited ? "no limit" : numbers.filter(Boolean).join(", ");
   return `${words} until ${dated(one.until)}`;
 }
@@ -139,7 +140,7 @@ async function loadOverrides() {
   try {
     const { overrides } = await ask("api/v1/overrides");
     const line = (one) => {
-      const lift = make("button", { type: "button", "aria-label": `Lift the override of ${safe(one.key)} under ${safe(one.limit)}` }, "Lift…");
+      const lift = make("button", { type: "button", "aria-label": `Lift the override of ${keyName(one)} under ${safe(one.limit)}` }, "Lift…");
       lift.addEventListener("click", () => prefill(one, "lift"));
       const words = make("div", {}, make("bdi", {}, `${of(one)}: ${overrideWords(one)}`), make("small", {}, `${safe(one.operator)}: `, foreign(one.reason), one.why_not ? `; ${safe(one.why_not)}` : ""));
       return make("li", { class: "override" }, words, lift);
@@ -166,15 +167,16 @@ byId("change").addEventListener("submit", async (submitted) => {
     if (!dryRun) byId("reason").value = "";
   } catch (error) {
     result("changed", "bad", paragraph(safe(error.message)));
-    // It has what may have been made.
-    loadAudit();
   }
+  // It has what was made, or may have been.
+  loadAudit();
   for (const button of buttons) button.disabled = false;
   submitted.submitter?.focus();
 });
 
 setInterval(() => {
+  checkAge();
   // Countdowns go on between two messages.
-  if (state.figures && document.visibilityState === "visible" && state.source?.readyState === EventSource.OPEN) drawRefused(state.figures);
+  if (document.visibilityState === "visible") draw();
 }, 1000);
 connect();

@@ -22,6 +22,12 @@ function foreign(text, most = 160) {
   return make("bdi", {}, shown.length > most ? `${shown.slice(0, most)}…` : shown);
 }
 
+// Whether a key is not shown, as `a key`, so that only its name in logs tells it from others.
+const hidden = (key) => key.split(" + ").some((piece) => piece === "a key" || piece.endsWith(" a key"));
+// What tells a key from the others: it stands first, everywhere.
+const keyName = (key) => safe(hidden(key.key) ? key.name : key.key);
+const keyWords = (key) => (hidden(key.key) ? `${key.name} (${safe(key.key)})` : safe(key.key));
+
 // Sets text only where it differs: a screen reader or a selection is not disturbed.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -42,7 +48,10 @@ function amount(units, currency) {
   const digits = part ? `.${part.padEnd(2, "0")}` : "";
   return `${count(Math.floor(units / 1e6))}${digits} ${safe(currency)}`;
 }
-const left = (level) => (level.currency ? `${amount(level.remaining, level.currency)} of ${amount(level.capacity, level.currency)}` : count(level.remaining));
+function left(level) {
+  const rest = level.owed ? `-${amount(level.owed, level.currency)}` : amount(level.remaining, level.currency);
+  return level.currency || level.owed ? `${rest} of ${amount(level.capacity, level.currency)}` : rest;
+}
 const perSecond = (rate) => (rate === null || rate === undefined ? "–" : rate >= 100 ? count(Math.round(rate)) : rate.toFixed(1));
 
 function span(millis) {

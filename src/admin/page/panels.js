@@ -2,6 +2,7 @@
 
 function draw() {
   const { figures } = state;
+  if (!figures || document.body.classList.contains("stale")) return;
   const phase = byId("phase");
   mark(phase, figures.phase === "serving" ? "good" : "wait", figures.phase);
   say(byId("generation"), `configuration ${count(figures.generation)}, ${count(figures.connections)} connections`);
@@ -10,6 +11,7 @@ function draw() {
   drawLimits(figures);
   drawNear(figures);
   drawTrials(figures);
+  drawShadow(figures);
   drawExact(figures);
   fillChoices(figures);
   announce(figures);
@@ -23,8 +25,9 @@ function big(id, number, words, shown = count(number)) {
 }
 
 const keys = (number) => (number === 1 ? "key" : "keys");
-const keyCell = (key) => make("span", {}, foreign(key.key), make("small", { class: "narrow-only" }, limitWords(key)), make("small", { class: "wide-only" }, `${key.name} in logs`));
+const keyCell = (key) => make("span", {}, foreign(keyName(key)), make("small", {}, hidden(key.key) ? safe(key.key) : `${key.name} in logs`), make("small", { class: "narrow-only" }, limitWords(key)));
 const limitWords = (key) => safe(key.limit) + (key.tier ? ` (tier ${safe(key.tier)})` : "");
+const wanted = (key) => matches(key.key, key.name, limitWords(key));
 const nameOfKey = (key) => [key.limit, key.name, key.key].join("\u0000");
 
 // The keys that are refused now.
@@ -33,19 +36,21 @@ function drawRefused({ refused }) {
   spark(byId("refused-spark"), state.series.get("\u0000refused") ?? [], "Refusals");
   const fill = (key) => {
     const made = row(keyCell(key), "words wide-only", "until", "number", "wide-only", "act");
-    const act = make("button", { type: "button", "aria-label": `Change ${safe(key.key)} under ${safe(key.limit)}` }, "Change…");
+    const act = make("button", { type: "button", "aria-label": `Change ${keyName(key)} under ${limitWords(key)}` }, "Change…");
     act.addEventListener("click", () => prefill(made.item));
     made.lastElementChild.append(act);
     return made;
   };
-  rows(byId("refused-keys"), refused.keys, nameOfKey, fill, (line, key) => {
+  const shown = (state.search && state.hits.length ? state.hits : refused.keys).filter(wanted);
+  rows(byId("refused-keys"), shown, nameOfKey, fill, (line, key) => {
     const [, limit, until, lost, since] = line.cells;
     say(limit, limitWords(key));
     say(until, untilWords(key));
     say(lost, key.count_error ? `${count(key.count - key.count_error)}–${count(key.count)}` : count(key.count));
     say(since, dated(key.since));
   });
-  byId("refused-empty").hidden = refused.found > 0;
+  byId("refused-empty").hidden = shown.length > 0;
+  say(byId("refused-empty"), refused.found ? "No refused key is found." : "No key is refused.");
   more("refused-more", refused);
 }
 
@@ -77,7 +82,8 @@ function drawLimits({ limits }) {
     const [a, b] = [busy(one), busy(other)];
     return b[0] - a[0] || b[1] - a[1] || b[2] - a[2];
   });
-  const shown = sorted.slice(0, LIMITS_SHOWN);
+  const found = sorted.filter((limit) => matches(limitWords(limit), safe(limit.words)));
+  const shown = found.slice(0, LIMITS_SHOWN);
   const fill = (limit) => {
     const tier = limit.tier ? ` (tier ${safe(limit.tier)})` : "";
     const made = row(make("span", {}, foreign(limit.limit), tier, make("small")), "number", "number", "wide-only", "number wide-only");
@@ -94,14 +100,14 @@ function drawLimits({ limits }) {
     say(all, count(limit.refused));
   });
   byId("limits-empty").hidden = live.length > 0;
-  byId("limits-more").hidden = live.length <= shown.length;
-  say(byId("limits-more"), `${count(live.length - shown.length)} more limits refuse less.`);
+  byId("limits-more").hidden = found.length <= shown.length;
+  say(byId("limits-more"), `${count(found.length - shown.length)} more limits refuse less.`);
 }
 
 function drawNear({ near }) {
   big("near-count", near.found, `${keys(near.found)} at 80 %`);
   spark(byId("near-spark"), state.series.get("\u0000near") ?? [], "Requests that left at most a fifth");
-  rows(byId("near-keys"), near.keys, nameOfKey, (key) => row(keyCell(key), "words wide-only", "number", ""), (line, key) => {
+  rows(byId("near-keys"), near.keys.filter(wanted), nameOfKey, (key) => row(keyCell(key), "words wide-only", "number", ""), (line, key) => {
     const [, limit, units, full] = line.cells;
     say(limit, limitWords(key));
     const level = key.now.level;
@@ -110,6 +116,19 @@ function drawNear({ near }) {
   });
   byId("near-empty").hidden = near.found > 0;
   more("near-more", near);
+}
+
+// The keys that limits in shadow mode, and candidates, would refuse.
+function drawShadow({ shadow }) {
+  const keys = shadow?.keys.filter(wanted) ?? [];
+  byId("shadow-title").hidden = !shadow?.found;
+  rows(byId("shadow-keys"), keys, nameOfKey, (key) => row(keyCell(key), "words wide-only", "number", "until"), (line, key) => {
+    const [, limit, lost, until] = line.cells;
+    say(limit, limitWords(key));
+    say(lost, count(key.count));
+    say(until, endWords(key));
+  });
+  more("shadow-more", shadow ?? { found: 0, keys: [] });
 }
 
 function drawTrials({ limits }) {
@@ -167,7 +186,7 @@ function announce({ refused, exact }) {
   state.announcedAt = Date.now();
 }
 
-const of = (event) => `${safe(event.key)} under ${safe(event.limit)}`;
+const of = (event) => `${keyWords(event)} under ${safe(event.limit)}`;
 const EVENTS = {
   refusals_began: ["bad", (event) => `${of(event)} is refused${event.until ? ` until ${dated(event.until)}` : ""}`],
   refusals_ended: ["good", (event) => `${of(event)} is admitted again; ${count(event.count)} requests lost`],

@@ -7,6 +7,11 @@ const state = {
   lastId: "",
   source: null,
   retry: 0,
+  // When the last figures came, in this machine's time.
+  heard: 0,
+  // What is searched for, and the refused keys of the API among which it is.
+  search: "",
+  hits: [],
   // Rates by limit, and sums: [refused, near, trial] by look.
   series: new Map(),
   // When a counter that must stay zero last grew, in this machine's time.
@@ -67,6 +72,8 @@ function connect() {
       }
     });
   on("hello", (hello) => {
+    const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+    say(byId("zone"), `times in ${timeZone}`);
     byId("gateway").textContent = `${hello.version} at ${location.host}`;
     if (hello.missed) addEvent({ at: hello.at }, "missed");
     loadAudit();
@@ -75,10 +82,26 @@ function connect() {
   on("figures", (figures) => {
     state.offset = Date.parse(figures.at) - Date.now();
     state.figures = figures;
+    state.heard = Date.now();
     remember(figures);
+    checkAge();
     draw();
   });
   for (const name of Object.keys(EVENTS)) on(name, addEvent);
+}
+
+// Figures that nothing confirms any more are grey, with the time that they are of. (A gateway that is
+// stopped or cut off closes no connection.)
+function checkAge() {
+  const old = state.figures !== null && Date.now() - state.heard > 3000;
+  document.body.classList.toggle("stale", old);
+  byId("stale").hidden = !old;
+  if (!old) return;
+  const at = clock(state.figures.at);
+  say(byId("stale"), `The gateway does not respond. Every figure is of ${at}.`);
+  mark(byId("phase"), "bad", `as of ${at}`);
+  mark(byId("verdict"), "wait", `as of ${at}`);
+  if (byId("link").dataset.state === "good") link("no answer", "bad");
 }
 
 // A page that is not looked at costs the gateway nothing.
@@ -140,3 +163,23 @@ function trialRate(limit) {
 
 // The looks of a minute.
 const LOOKS = 120;
+
+const matches = (...texts) => texts.join(" ").toLowerCase().includes(state.search);
+
+// The figures have the first keys only: a search reads the lists of the API.
+async function searchAll() {
+  const { refused, limits } = state.figures ?? {};
+  state.hits = [];
+  if (state.search && refused.found > refused.keys.length) {
+    const names = [...new Set(limits.filter((limit) => limit.refused).map((limit) => limit.limit))].slice(0, 50);
+    const list = async (name) => (await ask(`api/v1/limits/${encodeURIComponent(name)}/keys?most=1000`)).keys.map((key) => ({ limit: name, ...key }));
+    state.hits = (await Promise.all(names.map(list))).flat();
+  }
+  draw();
+}
+
+byId("search").addEventListener("input", () => {
+  state.search = byId("search").value.trim().toLowerCase();
+  clearTimeout(state.searching);
+  state.searching = setTimeout(() => searchAll().catch((error) => trouble(`The search failed: ${error.message}`)), 200);
+});

@@ -64,6 +64,7 @@ async fn reset_of_a_full_bucket_is_confirmed_by_the_numbers_of_its_override() {
 fn reset_of_a_raised_bucket_is_not_confirmed_by_the_numbers_of_the_file() {
     let level = |remaining| Level {
         remaining,
+        owed: 0,
         capacity: 100,
         currency: None,
         admits: true,

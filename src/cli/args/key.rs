@@ -20,6 +20,8 @@ pub(in crate::cli) enum KeyVerb {
     Reset(KeyChange),
     /// Give a caller other numbers, or no limit, for a while
     Raise(KeyRaise),
+    /// Add units to a caller's running window
+    Grant(KeyGrant),
     /// Refuse every request of a caller for a while
     Block(KeyBlock),
     /// End a caller's overrides before their time
@@ -30,12 +32,19 @@ pub(in crate::cli) enum KeyVerb {
     Lift(KeyChange),
 }
 
-/// The operator who asks for a change, the reason, and the gateways that are changed.
+/// A change by an operator, with its reason.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Change {
     /// Why, for the audit
     #[arg(long, value_name = "TEXT")]
     pub(in crate::cli) reason: String,
+    #[command(flatten)]
+    pub(in crate::cli) by: ChangedBy,
+}
+
+/// The operator who asks for a change, and the gateways that are changed.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ChangedBy {
     /// A file with the operator's bearer token, which is sent in clear to every gateway that is changed [default: the environment variable TOLLGATE_TOKEN, which is sent only over a Unix socket or to a loopback address; a Unix socket may need none]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) token_file: Option<PathBuf>,
@@ -119,6 +128,27 @@ pub(in crate::cli) struct KeyBlock {
     pub(in crate::cli) lasts: Lasts,
     #[command(flatten)]
     pub(in crate::cli) change: Change,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate key grant tenant acme 20 --in month\n  \
+    tollgate key grant tenant acme 20 --in month --reason 'ticket 4711' --token-file token.txt\n\n\
+    The units are for the window that runs, and end with it. The same grant for the same reason is made once: another reason adds again. A limit without windows takes none.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct KeyGrant {
+    /// The identity and the caller, as for `key show`, and last the units: of a limit that counts money, in its currency
+    #[arg(required = true, num_args = 2.., value_names = ["IDENTITY", "CALLER", "UNITS"])]
+    pub(in crate::cli) words: Vec<String>,
+    /// The limit
+    #[arg(long = "in", value_name = "NAME")]
+    pub(in crate::cli) limit: String,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT", default_value = "a grant")]
+    pub(in crate::cli) reason: String,
+    #[command(flatten)]
+    pub(in crate::cli) by: ChangedBy,
 }
 
 /// A change without more arguments.

@@ -68,7 +68,7 @@ pub(in crate::cli) struct Why {
     tollgate top --admin 10.0.0.1:9180,10.0.0.2:9180\n  tollgate top --once | head\n\n\
     It shows who is refused and until when, who has used four fifths, every limit with its rates, and whether the limits are exact. \
     A key that several gateways list for a limit in one store is shown once. \
-    `q` ends it.\n\n\
+    `q` ends it, `s` sorts by requests, end or name, arrows and pages scroll. Times are in UTC.\n\n\
     Exit code: 0 good, 1 no gateway responds (--once), 2 wrong use.")]
 pub(in crate::cli) struct Top {
     #[command(flatten)]

@@ -7,63 +7,85 @@ use std::fmt;
 
 use super::Seen;
 use super::terminal::Size;
-use crate::admin::figures::{Exact, Figures};
+use crate::admin::figures::{Exact, Figures, KeysNow};
+pub(super) use tables::Order;
 use tables::{limit_table, limits, near_table, refused_table, sorted};
 use text::{Cell, Look, Table};
 use tollgate_replay::report::grouped;
 
+/// What of the figures a frame shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct View {
+    /// The order of the keys.
+    pub(super) order: Order,
+    /// How many lines are scrolled away.
+    pub(super) top: usize,
+}
+
 /// A frame.
 #[derive(Debug)]
 pub(super) struct Frame {
+    /// What stays when the rest is scrolled.
+    head: Vec<Vec<Cell>>,
     lines: Vec<Vec<Cell>>,
     size: Option<Size>,
+    top: usize,
 }
 
 impl Frame {
-    /// A frame for a terminal of this size; `None`: one that is as long as it must be.
-    pub(super) fn new(seen: &[Seen], size: Option<Size>) -> Self {
+    /// A frame for a terminal of this size; `None`: one that is as long as it must be. `view` is
+    /// scrolled back to the last lines where there are no more.
+    pub(super) fn new(seen: &[Seen], size: Option<Size>, view: &mut View) -> Self {
         let mut frame = Self {
+            head: Vec::new(),
             lines: Vec::new(),
             size,
+            top: 0,
         };
         let figures: Vec<&Figures> = seen
             .iter()
             .filter_map(|one| one.told.as_ref().ok())
             .collect();
-        frame.head(seen, &figures);
-        let (refused, near) = (
-            sorted(seen, |figures| &figures.refused.keys),
-            sorted(seen, |figures| &figures.near.keys),
-        );
-        let sum =
-            |count: fn(&Figures) -> usize| -> usize { figures.iter().map(|one| count(one)).sum() };
-        let limits = limits(&figures);
-        let [refused_rows, near_rows, limit_rows] =
-            frame.shares([refused.rows.len(), near.rows.len(), limits.len()]);
+        frame.head(seen, &figures, view.order);
         let fleet = seen.len() > 1;
-        frame.title(
-            "REFUSED NOW",
-            sum(|one| one.refused.found).saturating_sub(refused.repeated),
-            "key",
-            Look::Bad,
-        );
-        frame.table(refused_table(&refused.rows, fleet), refused_rows);
-        let close = sum(|one| one.near.found).saturating_sub(near.repeated);
-        frame.title("CLOSE", close, "key", Look::Warn);
-        frame.table(near_table(&near.rows, fleet), near_rows);
-        frame.title("LIMITS", limits.len(), "limit", Look::Plain);
-        frame.table(limit_table(&limits), limit_rows);
+        let listed = |keys: fn(&Figures) -> &KeysNow| {
+            let rows = sorted(seen, view.order, |figures| &keys(figures).keys);
+            let found: usize = figures.iter().map(|one| keys(one).found).sum();
+            (found.saturating_sub(rows.repeated), rows.rows)
+        };
+        let (found, rows) = listed(|figures| &figures.refused);
+        frame.title("REFUSED NOW", found, rows.len(), "key", Look::Bad);
+        frame.table(refused_table(&rows, fleet));
+        let (found, rows) = listed(|figures| &figures.near);
+        frame.title("CLOSE", found, rows.len(), "key", Look::Warn);
+        frame.table(near_table(&rows, fleet));
+        let (found, rows) = listed(|figures| &figures.shadow);
+        if found > 0 {
+            frame.title("WOULD BE REFUSED", found, rows.len(), "key", Look::Warn);
+            frame.table(refused_table(&rows, fleet));
+        }
+        let limits = limits(&figures);
+        frame.title("LIMITS", limits.len(), limits.len(), "limit", Look::Plain);
+        frame.table(limit_table(&limits));
+        let over = frame.lines.len().saturating_sub(frame.room());
+        view.top = view.top.min(over);
+        frame.top = view.top;
         frame
     }
 
-    fn head(&mut self, seen: &[Seen], figures: &[&Figures]) {
+    /// The lines of a terminal below the head, without the last one.
+    fn room(&self) -> usize {
+        let rows = self.size.map_or(usize::MAX, |size| size.rows);
+        rows.saturating_sub(self.head.len() + 1).max(1)
+    }
+
+    fn head(&mut self, seen: &[Seen], figures: &[&Figures], order: Order) {
         let at = figures.iter().map(|one| one.at.as_str()).max();
-        let keys = if self.size.is_some() {
-            "   q quits"
-        } else {
-            ""
+        let keys = match self.size {
+            Some(_) => format!("   {}   q quits, s sorts, arrows scroll", order.word()),
+            None => String::new(),
         };
-        self.lines.push(vec![
+        self.head.push(vec![
             Cell::new("tollgate top", Look::Strong),
             Cell::new(
                 &format!("   {}{keys}", at.unwrap_or("no response")),
@@ -71,7 +93,7 @@ impl Frame {
             ),
         ]);
         let (look, words) = exactness(figures, seen.len());
-        self.lines.push(vec![
+        self.head.push(vec![
             Cell::new("exact      ", Look::Faint),
             Cell::new(&words, look),
         ]);
@@ -80,7 +102,7 @@ impl Frame {
                 Ok(figures) => gateway(figures),
                 Err(why) => (Look::Bad, format!("no figures: {why}")),
             };
-            self.lines.push(vec![
+            self.head.push(vec![
                 Cell::new("gateway    ", Look::Faint),
                 Cell::new(&one.name, Look::Strong),
                 Cell::new(&format!("  {words}"), look),
@@ -88,44 +110,41 @@ impl Frame {
         }
     }
 
-    fn title(&mut self, title: &str, found: usize, what: &str, look: Look) {
+    fn title(&mut self, title: &str, found: usize, shown: usize, what: &str, look: Look) {
         let plural = if found == 1 { "" } else { "s" };
         let look = if found == 0 { Look::Faint } else { look };
+        let more = match found.saturating_sub(shown) {
+            0 => String::new(),
+            more => format!(", {} more than these", grouped(more as u64)),
+        };
         self.lines.push(Vec::new());
         self.lines.push(vec![
             Cell::new(&format!("{title}  "), Look::Strong),
-            Cell::new(&format!("{} {what}{plural}", grouped(found as u64)), look),
+            Cell::new(
+                &format!("{} {what}{plural}{more}", grouped(found as u64)),
+                look,
+            ),
         ]);
     }
 
-    /// Adds as many rows of a table as there is room for.
-    fn table(&mut self, table: Table, rows: usize) {
+    fn table(&mut self, table: Table) {
         let width = self.size.map(|size| size.columns);
-        self.lines.extend(table.lines(width, rows));
-    }
-
-    /// How many rows each of the three tables may have.
-    fn shares(&self, wanted: [usize; 3]) -> [usize; 3] {
-        let Some(size) = self.size else {
-            return wanted;
-        };
-        // Each table has a blank line, a title and a heading.
-        let room = size.rows.saturating_sub(self.lines.len() + 9).max(3);
-        let [refused, near, limits] = wanted;
-        let limits = limits.min(room / 3 + (room * 2 / 3).saturating_sub(refused + near));
-        let near = near.min(
-            (room - limits) / 3 + (room - limits - (room - limits) / 3).saturating_sub(refused),
-        );
-        [refused.min(room - limits - near), near, limits]
+        self.lines.extend(table.lines(width));
     }
 
     /// The frame with the sequences of a terminal.
     pub(super) fn for_terminal(&self) -> String {
-        let rows = self.size.map_or(usize::MAX, |size| size.rows);
-        let columns = self.size.map_or(usize::MAX, |size| size.columns);
-        let lines: Vec<String> = self
-            .lines
-            .iter()
+        let (rows, columns) = self
+            .size
+            .map_or((usize::MAX, usize::MAX), |size| (size.rows, size.columns));
+        let shown = self.lines.iter().skip(self.top).take(self.room());
+        let below = self.lines.len().saturating_sub(self.top + self.room());
+        let more = match below {
+            0 => Vec::new(),
+            _ => vec![Cell::new(&format!("{below} more lines"), Look::Faint)],
+        };
+        let all = self.head.iter().chain(shown).chain(std::iter::once(&more));
+        let lines: Vec<String> = all
             .take(rows)
             .map(|line| text::line(line, columns, true))
             .collect();
@@ -136,7 +155,7 @@ impl Frame {
 
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.lines {
+        for line in self.head.iter().chain(&self.lines) {
             writeln!(f, "{}", text::line(line, usize::MAX, false).trim_end())?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use super::fleet::{self, Gateway};
 use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, print_out};
 use crate::admin::figures::{Figures, PerSecond};
-use frame::Frame;
+use frame::{Frame, View};
 use terminal::{Key, Terminal};
 
 /// What one gateway told last.
@@ -28,7 +28,7 @@ pub(super) fn top(args: &Top) -> Ended {
     let gateways = fleet::asked_by(&args.gateways)?;
     if args.once {
         let seen = look(&gateways, &[]);
-        let code = print_out(&Frame::new(&seen, None).to_string());
+        let code = print_out(&Frame::new(&seen, None, &mut View::default()).to_string());
         let silent = seen.iter().all(|one| one.told.is_err());
         return Ok(if silent { BAD } else { code });
     }
@@ -45,14 +45,17 @@ pub(super) fn top(args: &Top) -> Ended {
 fn watch(gateways: &[Gateway], every: Duration) -> io::Result<()> {
     let mut terminal = Terminal::open()?;
     let mut seen: Vec<Seen> = Vec::new();
+    let mut view = View::default();
     loop {
         let asked = Instant::now();
         seen = look(gateways, &seen);
         let due = asked + every;
         loop {
-            terminal.show(|size| Frame::new(&seen, Some(size)))?;
+            terminal.show(|size| Frame::new(&seen, Some(size), &mut view))?;
             match terminal.wait(due.saturating_duration_since(Instant::now()))? {
                 Some(Key::Quit) => return Ok(()),
+                Some(Key::Sort) => view.order = view.order.next(),
+                Some(Key::Scroll(lines)) => view.top = view.top.saturating_add_signed(lines),
                 Some(Key::Other) => {}
                 None if Instant::now() >= due => break,
                 None => {}

@@ -23,6 +23,10 @@ pub(super) struct Size {
 pub(super) enum Key {
     /// `q`, Ctrl-C, or a signal to end.
     Quit,
+    /// `s`: another order.
+    Sort,
+    /// An arrow or a page: this many lines down.
+    Scroll(isize),
     /// Another one.
     Other,
 }
@@ -106,8 +110,7 @@ impl Terminal {
             // The terminal is gone.
             return Ok(Some(Key::Quit));
         }
-        let quits = bytes[..count].iter().any(|byte| QUIT.contains(byte));
-        Ok(Some(if quits { Key::Quit } else { Key::Other }))
+        Ok(Some(key(&bytes[..count])))
     }
 }
 
@@ -152,6 +155,22 @@ fn write(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()
 }
+
+/// The key of what a terminal sends for it.
+fn key(bytes: &[u8]) -> Key {
+    match bytes {
+        b"s" | b"S" => Key::Sort,
+        b"j" | b"\x1b[B" | b"\x1bOB" => Key::Scroll(1),
+        b"k" | b"\x1b[A" | b"\x1bOA" => Key::Scroll(-1),
+        b" " | b"\x1b[6~" => Key::Scroll(PAGE),
+        b"\x1b[5~" => Key::Scroll(-PAGE),
+        _ if bytes.iter().any(|byte| QUIT.contains(byte)) => Key::Quit,
+        _ => Key::Other,
+    }
+}
+
+/// The lines that a page scrolls.
+const PAGE: isize = 10;
 
 /// `q`, `Q`, Ctrl-C, Ctrl-D.
 const QUIT: [u8; 4] = [b'q', b'Q', 3, 4];

@@ -48,7 +48,7 @@ pub(crate) async fn a_reset_fills_a_bucket_by_every_algorithm<S: Subject>() {
             subject.settled().await;
             let looked = [claim(&limits[0], &reset, 1)];
             let standing = subject.store().peek(&looked).await.expect("it answers");
-            assert_eq!(standing[0].remaining, 10, "{kind:?} with debt {debt}");
+            assert_eq!(standing[0].remaining(), 10, "{kind:?} with debt {debt}");
             assert_eq!(drawn(&subject, &limits[0], &reset).await, 10, "{kind:?}");
             assert_eq!(drawn(&subject, &limits[0], &other).await, 0, "{kind:?}");
         }
@@ -123,7 +123,7 @@ async fn drawn<S: Subject>(subject: &S, limit: &Limit, key: &[u8]) -> u64 {
         let asked = [tollgate_limit::Claim::new(limit, key, 1)];
         let standing = subject.store().peek(&asked).await.expect("it answers");
         // Units that are lent come after the burst.
-        if standing[0].remaining == 0 {
+        if standing[0].remaining() == 0 {
             break;
         }
         let draw = subject.store().draw(&asked).await.expect("it answers");

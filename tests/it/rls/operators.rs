@@ -127,7 +127,7 @@ fn rls_descriptor_is_shown_reset_raised_and_blocked_as_every_caller() {
     };
     assert_eq!(admitted(&mut client, ASKED, 3), 2);
     let shown = key(&gateway, "show", &GIVEN, &[]).expect("it is shown");
-    let words = "key        domain edge + remote_address a key + path a key (";
+    let words = " (domain edge + remote_address a key + path a key)";
     assert!(shown.contains(words), "{shown}");
     assert!(shown.contains("limit      login (local)\n"), "{shown}");
     // Another rule's limit has no bucket of it.
@@ -215,7 +215,7 @@ fn rls_descriptor_changed_on_one_gateway_of_a_redis_is_changed_on_the_other() {
 
     // Both gateways name it so.
     let shown = key(one, "show", &GIVEN, &[]).expect("it is shown");
-    assert!(shown.contains(&format!("({name} in logs)")), "{shown}");
+    assert!(shown.contains(&format!("key        {name} (")), "{shown}");
     let reason = ["--reason", "ticket 4711", "--limit", "login"];
     key(two, "reset", &[name], &reason).expect("it is filled");
     eventually("it is admitted", || is_ok(&first.ask(&[ASKED])));

@@ -183,7 +183,7 @@ fn limits(recorded: &RecordedDraw, policy: &Policy) -> Value {
             json!({
                 "limit": &*policy.rules[charge.rule].name,
                 "cost": charge.cost,
-                "remaining": standing.remaining,
+                "remaining": standing.remaining(),
                 "reset_ms": standing.reset.ceil_millis(),
             })
         })

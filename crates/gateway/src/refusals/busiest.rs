@@ -34,12 +34,12 @@ pub struct Busy {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Event<'e> {
-    pub(super) limit: &'e Arc<Limit>,
-    pub(super) key: &'e [u8],
-    pub(super) at: Timestamp,
-    pub(super) until: Option<Timestamp>,
-    pub(super) cost: u64,
+pub(crate) struct Event<'e> {
+    pub(crate) limit: &'e Arc<Limit>,
+    pub(crate) key: &'e [u8],
+    pub(crate) at: Timestamp,
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) cost: u64,
 }
 
 impl Event<'_> {

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
 
-use busiest::{Busiest, Event};
+use busiest::Busiest;
+pub(crate) use busiest::Event;
 pub use busiest::{Busy, PAUSE, PERIOD};
 #[cfg(feature = "otlp")]
 pub(crate) use chunk::shortened;
@@ -54,7 +55,9 @@ struct Kept {
     refused: Busiest,
     /// Keys by the requests that left them at most a fifth of their units.
     near: Busiest,
-    /// The number of those requests since the start, by limit.
+    /// Keys by the requests that a limit in shadow mode, or a candidate, would have refused.
+    shadow: Busiest,
+    /// The number of requests that left few units since the start, by limit.
     near_totals: HashMap<Arc<str>, u64>,
 }
 
@@ -64,6 +67,8 @@ pub enum Counted {
     Refused,
     /// Admitted requests that left at most a fifth of the units.
     Near,
+    /// Admitted requests that a limit in shadow mode, or a candidate, would have refused.
+    Shadow,
 }
 
 /// Keys with their numbers of events.
@@ -180,6 +185,7 @@ impl Refusals {
             ring: Ring::new(self.budget),
             refused: Busiest::default(),
             near: Busiest::default(),
+            shadow: Busiest::default(),
             near_totals: HashMap::new(),
         }));
         self.workers.lock().push(Arc::clone(&kept));
@@ -233,6 +239,7 @@ impl Refusals {
             let busiest = match counted {
                 Counted::Refused => worker.lock().refused.clone(),
                 Counted::Near => worker.lock().near.clone(),
+                Counted::Shadow => worker.lock().shadow.clone(),
             };
             let (begun, missed) = busiest.visit(now, self.room, &mut |busy| {
                 sums.entry((Arc::clone(&busy.limit.name), busy.key.clone()))
@@ -259,7 +266,7 @@ impl Refusals {
         wanted: &dyn Fn(&[u8]) -> bool,
     ) -> Vec<(Arc<Limit>, KeyBytes)> {
         let mut found = Vec::new();
-        for counted in [Counted::Refused, Counted::Near] {
+        for counted in [Counted::Refused, Counted::Near, Counted::Shadow] {
             let keys = self.counts(counted, now).keys.into_iter();
             let keys = keys.filter(|busy| wanted(&busy.key));
             found.extend(keys.map(|busy| (busy.limit, busy.key)));
@@ -332,6 +339,11 @@ impl RefusalWriter {
         }
     }
 
+    /// Counts an admitted request that a limit which only counts would have refused.
+    pub(crate) fn would_refuse(&self, event: Event<'_>) {
+        self.kept.lock().shadow.count(event, self.room);
+    }
+
     /// Counts an admitted request that left few units.
     pub(crate) fn near(&self, limit: &Arc<Limit>, key: &[u8], at: Timestamp) {
         let event = Event {
@@ -359,10 +371,10 @@ impl RefusalWriter {
 const RINGS: usize = 8 << 20;
 
 /// The bytes of everything that is kept: the rings, and a kilobyte for each counted key of two
-/// periods, refused and near.
-pub const MEMORY: usize = RINGS + 4 * KEYS * 1_024;
+/// periods: refused, near, and those that would be refused.
+pub const MEMORY: usize = RINGS + 6 * KEYS * 1_024;
 
-/// The keys that all workers together count for each of two periods, and for refusals and near keys.
+/// The keys that all workers together count for each of two periods, and for each kind of events.
 const KEYS: usize = 1_024;
 
 /// The least of them for one worker.

@@ -66,7 +66,7 @@ fn draw(limiter: &Limiter<Backend>, cost: u64, now: Timestamp) -> Option<Permit>
 
 fn left(limiter: &Limiter<Backend>, now: Timestamp) -> u64 {
     let claims = [Claim::new(&limiter.limits()[0], b"k", 0)];
-    limiter.local().peek_at(&claims, now)[0].remaining
+    limiter.local().peek_at(&claims, now)[0].remaining()
 }
 
 /// What both processes grant together while they are flooded: what the bucket held, twice, and its
@@ -186,7 +186,7 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
     });
     let left = || {
         let looked = [Claim::new(&limit, b"k", 0)];
-        limiter.local().peek_at(&looked, start)[0].remaining
+        limiter.local().peek_at(&looked, start)[0].remaining()
     };
     let claim = Claim {
         conditions: Some(&halved),

@@ -17,7 +17,7 @@ impl Permit {
                 limit: &charge.limit,
                 key: &charge.key,
                 units: charge.cost,
-                left: self.outcomes[charge.place].standing.remaining,
+                left: self.outcomes[charge.place].standing.remaining(),
             })
     }
 

@@ -339,10 +339,12 @@ impl Held {
             .shape
             .standing(state.as_ref(), cost, at.after(now.since(heard)));
         let here = self.slots.iter().map(Slot::left).sum::<u64>();
-        standing.remaining = standing
-            .remaining
-            .saturating_add(here)
-            .min(self.shape.algorithm().burst());
+        let signed = |units| i64::try_from(units).unwrap_or(i64::MAX);
+        let burst = self.shape.algorithm().burst();
+        standing.left = standing
+            .left
+            .saturating_add(signed(here))
+            .min(signed(burst));
         if granted {
             standing.verdict = Verdict::Allow { wait: Micros::ZERO };
         }

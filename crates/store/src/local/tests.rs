@@ -24,7 +24,7 @@ fn local_refused_request_is_admitted_at_its_retry_time() {
     for left in (0..20).rev() {
         let draw = store.draw_at(&[claim(&limits[0], b"k")], START);
         assert!(draw.granted);
-        assert_eq!(draw.standings[0].remaining, left);
+        assert_eq!(draw.standings[0].remaining(), left);
     }
     let refused = store.draw_at(&[claim(&limits[0], b"k")], START);
     assert!(!refused.granted);
@@ -71,14 +71,14 @@ fn a_refusal_by_one_limit_leaves_the_others_as_they_were() {
         refused
             .standings
             .iter()
-            .map(|standing| standing.remaining)
+            .map(|standing| standing.remaining())
             .collect::<Vec<_>>(),
         [999, 0, 4]
     );
     let reversed: Vec<_> = claims.iter().rev().copied().collect();
     assert!(!store.draw_at(&reversed, START).granted);
     assert_eq!(
-        store.peek_at(&claims, START)[0].remaining,
+        store.peek_at(&claims, START)[0].remaining(),
         999,
         "a peek takes nothing"
     );
@@ -122,7 +122,7 @@ fn local_reload_never_adds_a_token_and_reports_its_work() {
             }],
             START,
         )[0]
-        .remaining
+        .remaining()
     };
     assert_eq!(left(&next, &after[0]), 6);
     assert_eq!(left(&next, &after[1]), 6);

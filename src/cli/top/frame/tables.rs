@@ -8,7 +8,6 @@ use super::super::Seen;
 use super::text::{Cell, Look, Table, instant, of_day, rate, span};
 use crate::admin::figures::{Figures, KeyNow, LimitFigures};
 use crate::admin::live::Key;
-use tollgate_policy::keys;
 use tollgate_replay::report::grouped;
 
 /// A key of one gateway, or of several that share its bucket.
@@ -45,8 +44,42 @@ impl Row<'_> {
     }
 }
 
-/// The keys of all gateways, those with the most requests first.
-pub(super) fn sorted<'s>(seen: &'s [Seen], keys: impl Fn(&'s Figures) -> &'s [KeyNow]) -> Rows<'s> {
+/// The order of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli::top) enum Order {
+    /// Those with the most requests first.
+    #[default]
+    Requests,
+    /// Those that wait for longest first.
+    Until,
+    /// By name.
+    Name,
+}
+
+impl Order {
+    pub(in crate::cli::top) fn next(self) -> Self {
+        match self {
+            Self::Requests => Self::Until,
+            Self::Until => Self::Name,
+            Self::Name => Self::Requests,
+        }
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Requests => "by requests",
+            Self::Until => "by end",
+            Self::Name => "by name",
+        }
+    }
+}
+
+/// The keys of all gateways.
+pub(super) fn sorted<'s>(
+    seen: &'s [Seen],
+    order: Order,
+    keys: impl Fn(&'s Figures) -> &'s [KeyNow],
+) -> Rows<'s> {
     let mut rows: Vec<Row<'s>> = Vec::new();
     let mut repeated = 0;
     // Where the row of a shared bucket is. Gateways of different stores may have limits and callers
@@ -57,7 +90,7 @@ pub(super) fn sorted<'s>(seen: &'s [Seen], keys: impl Fn(&'s Figures) -> &'s [Ke
         for key in keys(figures) {
             let tier = key.count.tier.as_deref();
             if let Some(store) = figures.store_of(&key.limit) {
-                let name = identifying_text(&key.count.key);
+                let name = key.count.key.identifying();
                 match shared.entry((store, &key.limit, tier, name)) {
                     Entry::Occupied(place) => {
                         rows[*place.get()].add(key);
@@ -75,17 +108,16 @@ pub(super) fn sorted<'s>(seen: &'s [Seen], keys: impl Fn(&'s Figures) -> &'s [Ke
             });
         }
     }
-    rows.sort_by_key(|row| std::cmp::Reverse(row.key.count.count));
+    rows.sort_by(|one, other| {
+        let (one, other) = (&one.key.count, &other.key.count);
+        let by = match order {
+            Order::Requests => other.count.cmp(&one.count),
+            Order::Until => other.until.cmp(&one.until),
+            Order::Name => one.key.identifying().cmp(other.key.identifying()),
+        };
+        by.then_with(|| other.count.cmp(&one.count))
+    });
     Rows { rows, repeated }
-}
-
-/// The text that distinguishes a key from others of its limit: gateways may have different names for
-/// it in logs, but of a key that is not shown only the name is known.
-fn identifying_text(key: &Key) -> &str {
-    match keys::hides(&key.key) {
-        true => &key.name,
-        false => &key.key,
-    }
 }
 
 /// The limits of all gateways with their sums, those that refuse most first.
@@ -104,10 +136,8 @@ pub(super) fn limits(figures: &[&Figures]) -> Vec<LimitFigures> {
 }
 
 pub(super) fn refused_table(rows: &[Row<'_>], fleet: bool) -> Table {
-    let mut table = Table::new(
-        &["KEY", "LIMIT", "UNTIL", ">LOST", "SINCE", "IN LOGS"],
-        fleet,
-    );
+    let heads = ["KEY", "LIMIT", "UNTIL", ">LOST", "SINCE", "IN LOGS"];
+    let mut table = Table::new(&heads, fleet);
     for Row {
         gateway, at, key, ..
     } in rows
@@ -128,12 +158,12 @@ pub(super) fn refused_table(rows: &[Row<'_>], fleet: bool) -> Table {
         table.row(
             gateway,
             vec![
-                Cell::new(&count.key.key, Look::Plain),
+                Cell::new(count.key.identifying(), Look::Plain),
                 Cell::new(&variant(&key.limit, count.tier.as_deref()), Look::Plain),
                 Cell::new(&until, Look::Bad),
                 Cell::new(&lost(count.count, count.count_error), Look::Plain),
                 Cell::new(of_day(&count.since), Look::Plain),
-                Cell::new(&count.key.name, Look::Faint),
+                in_logs(&count.key),
             ],
         );
     }
@@ -147,7 +177,7 @@ pub(super) fn near_table(rows: &[Row<'_>], fleet: bool) -> Table {
         let level = count.now.level.as_ref();
         let left = match level {
             None => "?".to_owned(),
-            Some(level) if level.currency.is_some() => level.left(),
+            Some(level) if level.currency.is_some() || level.owed > 0 => level.left(),
             Some(level) => grouped(level.remaining),
         };
         let full = level.map_or_else(
@@ -157,11 +187,11 @@ pub(super) fn near_table(rows: &[Row<'_>], fleet: bool) -> Table {
         table.row(
             gateway,
             vec![
-                Cell::new(&count.key.key, Look::Plain),
+                Cell::new(count.key.identifying(), Look::Plain),
                 Cell::new(&variant(&key.limit, count.tier.as_deref()), Look::Plain),
                 Cell::new(&left, Look::Warn),
                 Cell::new(&full, Look::Plain),
-                Cell::new(&count.key.name, Look::Faint),
+                in_logs(&count.key),
             ],
         );
     }
@@ -212,6 +242,15 @@ pub(super) fn limit_table(limits: &[LimitFigures]) -> Table {
         );
     }
     table
+}
+
+/// The name of a key in logs, or its words where the name stands first already.
+fn in_logs(key: &Key) -> Cell {
+    let text = match key.identifying() == key.name {
+        true => &key.key,
+        false => &key.name,
+    };
+    Cell::new(text, Look::Faint)
 }
 
 fn variant(limit: &str, tier: Option<&str>) -> String {

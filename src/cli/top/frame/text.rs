@@ -51,15 +51,15 @@ impl Cell {
 pub(super) struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
-    /// Whether the first column names the gateway.
+    /// Whether the last column names the gateway.
     fleet: bool,
 }
 
 impl Table {
     pub(super) fn new(heads: &[&'static str], fleet: bool) -> Self {
-        let first = fleet.then_some("GATEWAY");
+        let last = fleet.then_some("GATEWAY");
         Self {
-            heads: first.into_iter().chain(heads.iter().copied()).collect(),
+            heads: heads.iter().copied().chain(last).collect(),
             rows: Vec::new(),
             fleet,
         }
@@ -67,14 +67,14 @@ impl Table {
 
     pub(super) fn row(&mut self, gateway: &str, mut cells: Vec<Cell>) {
         if self.fleet {
-            cells.insert(0, Cell::new(gateway, Look::Faint));
+            cells.push(Cell::new(gateway, Look::Faint));
         }
         self.rows.push(cells);
     }
 
-    /// The lines of at most `most` rows. In a terminal, no cell is wider than a part of `width`.
-    pub(super) fn lines(self, width: Option<usize>, most: usize) -> Vec<Vec<Cell>> {
-        if self.rows.is_empty() || most == 0 {
+    /// The lines. In a terminal, no cell is wider than a part of `width`.
+    pub(super) fn lines(self, width: Option<usize>) -> Vec<Vec<Cell>> {
+        if self.rows.is_empty() {
             return Vec::new();
         }
         let cell_max = width.map_or(usize::MAX, |width| (width * 2 / 5).max(12));
@@ -82,9 +82,7 @@ impl Table {
         let heads: Vec<Cell> = heads
             .map(|head| Cell::new(head.trim_start_matches('>'), Look::Faint))
             .collect();
-        let all: Vec<Vec<Cell>> = std::iter::once(heads)
-            .chain(self.rows.into_iter().take(most))
-            .collect();
+        let all: Vec<Vec<Cell>> = std::iter::once(heads).chain(self.rows).collect();
         let last = self.heads.len() - 1;
         let widths: Vec<usize> = (0..=last)
             .map(|column| {
@@ -192,12 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn top_tables_are_cut_to_the_width_and_number_of_rows() {
+    fn top_tables_are_cut_to_the_width() {
         let mut table = Table::new(&["KEY", ">LOST", "LIMIT"], false);
         for (key, lost) in [
             ("漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字", "7"),
             ("b", "1,234"),
-            ("c", "2"),
         ] {
             table.row(
                 "",
@@ -209,7 +206,7 @@ mod tests {
             );
         }
         let lines: Vec<String> = table
-            .lines(Some(40), 2)
+            .lines(Some(40))
             .iter()
             .map(|cells| line(cells, 40, false))
             .collect();

@@ -181,7 +181,7 @@ impl<'p> Plan<'p> {
                 });
                 // The one that refuses for the longest time, or leaves the least.
                 let nearest = known.max_by_key(|(refuses, standing, _)| {
-                    let least = std::cmp::Reverse(standing.remaining);
+                    let least = std::cmp::Reverse(standing.remaining());
                     (*refuses, refuses.then_some(wait(standing)), least)
                 });
                 let over_limit = nearest.is_some_and(|(refuses, ..)| refuses);
@@ -231,7 +231,7 @@ impl StatusOfLimit {
             name: Arc::clone(name.unwrap_or(&limit.name)),
             amount: quota.amount,
             period: quota.period,
-            remaining: standing.remaining,
+            remaining: standing.remaining(),
             reset,
         })
     }

@@ -42,7 +42,7 @@ impl RequestContext {
                 settled: self.settled(place, charge),
                 remaining: outcomes
                     .get(place)
-                    .map_or(0, |outcome| outcome.standing.remaining),
+                    .map_or(0, |outcome| outcome.standing.remaining()),
                 outcome: self.account.judged.outcome(place),
             });
         }

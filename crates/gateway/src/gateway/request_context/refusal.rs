@@ -5,12 +5,14 @@ use http::header::HOST;
 
 use super::RequestContext;
 use crate::gateway::snapshot::brings_near;
-use crate::refusals::{Asked, Decided};
+use crate::refusals::{Asked, Decided, Event};
 use crate::rejection::Rejection;
 use tollgate_admission::Judged;
+use tollgate_limit::Verdict;
 
 impl RequestContext {
-    /// Counts the keys that this request leaves few units, if its limits admit it.
+    /// Counts the keys that this request leaves few units, if its limits admit it, and those that it
+    /// would have been refused for by limits that only count.
     pub(in crate::gateway) fn count_near(&self) {
         let (Some(writer), Some(permit)) = (&self.side.refusals, self.account.judged.permit())
         else {
@@ -19,10 +21,21 @@ impl RequestContext {
         let charges = self.account.claims.charges().iter();
         for (charge, outcome) in charges.zip(permit.outcomes()) {
             let few = self.snapshot.near[charge.limit];
-            let left = outcome.asked().map(|standing| standing.remaining);
-            if few.zip(left).is_some_and(|(few, left)| left <= few) {
-                let limit = &self.snapshot.policy.limits[charge.limit];
-                writer.near(limit, self.account.claims.key(charge), self.account.at);
+            let Some(standing) = outcome.asked() else { continue };
+            let limit = &self.snapshot.policy.limits[charge.limit];
+            let (key, at) = (self.account.claims.key(charge), self.account.at);
+            match standing.verdict {
+                Verdict::Deny { retry_after } => writer.would_refuse(Event {
+                    limit,
+                    key,
+                    at,
+                    until: retry_after.map(|wait| at.after(wait)),
+                    cost: charge.cost,
+                }),
+                Verdict::Allow { .. } if few.is_some_and(|few| standing.remaining() <= few) => {
+                    writer.near(limit, key, at);
+                }
+                Verdict::Allow { .. } => {}
             }
         }
     }

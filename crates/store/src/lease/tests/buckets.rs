@@ -6,7 +6,7 @@ use super::*;
 fn lease_remaining_includes_units_of_the_store_and_held_ones() {
     let clock = Clock::manual(START);
     let (_leases, held, lease) = place(&clock);
-    let told = || held.standing(1, true, clock.boot()).remaining;
+    let told = || held.standing(1, true, clock.boot()).remaining();
     lease(10, Some(500));
     assert_eq!(told(), 500, "the lease is of these");
     assert!(ask(&held, 4, &clock));

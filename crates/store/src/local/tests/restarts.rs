@@ -34,7 +34,7 @@ fn after_a_crash_an_empty_start_gives_no_units() {
         );
         let later = START.after(Micros::from_secs(60));
         assert_eq!(
-            store.peek_at(&[claim(limit, b"new")], later)[0].remaining,
+            store.peek_at(&[claim(limit, b"new")], later)[0].remaining(),
             20,
             "one burst's time later all is normal"
         );
@@ -143,7 +143,7 @@ fn a_clean_restart_refills_no_bucket_whatever_the_algorithm() {
                 (5, _) => 20,
                 _ => 20 - used,
             };
-            assert_eq!(standing.remaining, due, "{place}, {number}");
+            assert_eq!(standing.remaining(), due, "{place}, {number}");
         }
     }
 }

@@ -25,7 +25,7 @@ fn restarted(store: &LocalStore, limits: &[Arc<Limit>], clock: Clock) -> LocalSt
 fn left(store: &LocalStore, limits: &[Arc<Limit>], now: Timestamp) -> Vec<u64> {
     let claims: Vec<_> = limits.iter().map(|limit| claim(limit, b"k")).collect();
     let standings = store.peek_at(&claims, now).into_iter();
-    standings.map(|standing| standing.remaining).collect()
+    standings.map(|standing| standing.remaining()).collect()
 }
 
 /// A store whose buckets have granted ten units.
@@ -65,11 +65,11 @@ fn window_that_is_used_up_stays_so_when_the_clock_is_set_back_between_stop_and_s
         let restored = restarted(&store, &limits, Clock::manual(now));
         for limit in &limits {
             let left = |at| restored.peek_at(&[claim(limit, b"k")], at)[0];
-            assert_eq!(left(now).remaining, 0, "{} {back:?}", limit.name);
+            assert_eq!(left(now).remaining(), 0, "{} {back:?}", limit.name);
             // It ends at its boundary, as before.
             let end = store.peek_at(&[claim(limit, b"k")], at)[0].window_end;
             assert_eq!(left(now).window_end, end, "{} {back:?}", limit.name);
-            assert_eq!(left(end).remaining, 10, "{} {back:?}", limit.name);
+            assert_eq!(left(end).remaining(), 10, "{} {back:?}", limit.name);
         }
     }
     // Back before the calendar's window: its units are those of the window before, which ends with it.
@@ -77,9 +77,9 @@ fn window_that_is_used_up_stays_so_when_the_clock_is_set_back_between_stop_and_s
     let restored = restarted(&store, &limits, Clock::manual(now));
     for limit in &limits {
         let left = |at| restored.peek_at(&[claim(limit, b"k")], at)[0];
-        assert_eq!(left(now).remaining, 0, "{}", limit.name);
+        assert_eq!(left(now).remaining(), 0, "{}", limit.name);
         let end = left(now).window_end;
-        assert_eq!(left(end).remaining, 10, "{}", limit.name);
+        assert_eq!(left(end).remaining(), 10, "{}", limit.name);
         assert_eq!(end == START, limit.name.as_ref() == "calendar", "{end:?}");
     }
 }

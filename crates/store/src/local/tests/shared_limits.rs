@@ -25,7 +25,7 @@ fn both_kinds(placement: Placement) -> [Arc<Limit>; 2] {
 fn left(store: &LocalStore, limits: &[Arc<Limit>; 2]) -> [u64; 2] {
     let claims = limits.each_ref().map(|limit| claim(limit, b"k"));
     let standings = store.peek_at(&claims, START);
-    [0, 1].map(|place| standings[place].remaining)
+    [0, 1].map(|place| standings[place].remaining())
 }
 
 /// A shared limit has no local bucket, and a request that holds a place of a share ends with its process.

@@ -118,7 +118,7 @@ fn under_contention_three_limits_are_charged_together_or_not_at_all() {
         assert_eq!(granted + before, 2000);
         for (limit, burst) in limits.iter().zip([6000, 2000, 4000]) {
             assert_eq!(
-                store.peek_at(&[claim(limit, b"k")], START)[0].remaining,
+                store.peek_at(&[claim(limit, b"k")], START)[0].remaining(),
                 burst - 2000,
                 "{}",
                 limit.name
@@ -151,7 +151,7 @@ fn several_keys_of_one_limit_are_charged_together_on_any_number_of_threads() {
         });
         assert_eq!(granted, 1_000);
         for standing in store.peek_at(&claims, START) {
-            assert_eq!(standing.remaining, 0);
+            assert_eq!(standing.remaining(), 0);
         }
     }
 }
@@ -172,7 +172,7 @@ fn claim_whose_bucket_is_forgotten_for_another_claim_of_its_request_is_charged()
     assert!(store.draw_at(&both, START).granted);
     assert_eq!(store.tally(0).evictions, 2);
     let left: Vec<_> = store.peek_at(&both, START);
-    assert_eq!([left[0].remaining, left[1].remaining], [9, 8]);
+    assert_eq!([left[0].remaining(), left[1].remaining()], [9, 8]);
 }
 
 /// One that can never pass, for a known key and a new one.
@@ -188,7 +188,7 @@ fn a_cost_beyond_the_burst_is_refused_and_forgets_no_key() {
             refused.standings[0].verdict,
             Verdict::Deny { retry_after: None }
         );
-        assert_eq!(refused.standings[1].remaining, if known { 8 } else { 9 });
+        assert_eq!(refused.standings[1].remaining(), if known { 8 } else { 9 });
         assert!(known || store.draw_at(&claims(1), START).granted);
     }
 }

@@ -182,7 +182,7 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
             [Carry::Kept, Carry::Renumbered],
             "{kind:?}"
         );
-        let left = next.peek_at(&[claim(&changed[1], b"k")], START)[0].remaining;
+        let left = next.peek_at(&[claim(&changed[1], b"k")], START)[0].remaining();
         assert!(left <= 105, "{kind:?}: {left}");
         let (back, _) = next.next(&both);
         assert!(!draw(&back, &pro, 6), "{kind:?}: five were left");

@@ -194,7 +194,7 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
         now,
     );
     assert_eq!(
-        shape.standing(found.as_ref(), 1, now).remaining,
+        shape.standing(found.as_ref(), 1, now).remaining(),
         20,
         "80 of 100 are leased"
     );

@@ -1,0 +1,198 @@
+//! `POST /api/v1/keys/{identity}/{value}/grant`: more units for the window that runs.
+//!
+//! A window counts what was used against its number, so a grant is an override with a larger number
+//! that ends with the window.
+
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::FORMAT;
+use super::documents::{Changed, Wanted, changed_limit};
+use super::numbers::numbers;
+use crate::admin::api::Problem;
+use crate::admin::callers::Hint;
+use crate::admin::changes::{By, chosen, left_to_others, reason};
+use crate::admin::live::{Live, in_force};
+use crate::admin::waits::TOO_SLOW;
+use crate::overrides::{End, Setting};
+use tollgate_limit::{Algorithm, Align, Claim, Kind, Limit, Micros, Mode, words};
+use tollgate_policy::Rule;
+
+/// What an operator asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::admin) struct GrantAsked {
+    /// Why, for the audit.
+    reason: String,
+    /// The limit.
+    limit: String,
+    /// How many units; of a limit that counts money, in its currency.
+    units: String,
+    /// Only tells what would be changed.
+    #[serde(default)]
+    dry_run: bool,
+    /// Whether the change is made in the shared store, too; given if several gateways are asked.
+    in_store: Option<bool>,
+}
+
+impl Live {
+    /// Adds units to the running window of a caller.
+    ///
+    /// # Errors
+    /// Why nothing was added.
+    pub(in crate::admin) async fn grant(
+        &self,
+        identity: &str,
+        values: &[&str],
+        asked: &GrantAsked,
+        by: &By<'_>,
+    ) -> Result<Changed, Problem> {
+        // The sum is made of what is in force, so one grant is made after the other.
+        let _granting = self.granting.lock().await;
+        let policy = &self.current.load_full().policy;
+        let (sought, mut notes) = self.sought(policy, identity, values, Hint::Given)?;
+        let mut wanted = Wanted {
+            reason: reason(&asked.reason)?,
+            limit: Some(&asked.limit),
+            dry_run: asked.dry_run,
+            in_store: asked.in_store,
+            set: None,
+        };
+        let decides = |rule: &Rule| sought.decides(rule);
+        let mut rules = chosen(&policy.rules, wanted.limit, decides, has_no_windows)?;
+        notes.extend(left_to_others(&mut rules, &wanted));
+        let Some(rule) = rules.first() else {
+            return Ok(self.granted(wanted.dry_run, &sought.key, Vec::new(), notes));
+        };
+        let limit = rule.variant(sought.numbers(rule));
+        let units = units(limit, &asked.units).map_err(Problem::bad_request)?;
+        let end = self.window_end(limit, &sought.key).await?;
+        let before = self.overridden(limit, &sought.key);
+        let granted = words::units(units, limit.currency.as_deref());
+        match &before {
+            Some(one) if one.setting.granted.is_none() => {
+                let detail = format!(
+                    "limit `{}`: an override is in force ({}): lift it, or raise it instead",
+                    limit.name,
+                    one.words()
+                );
+                return Err(Problem::new(StatusCode::CONFLICT, detail));
+            }
+            Some(one)
+                if one.reason == wanted.reason && one.setting.granted == Some(granted.clone()) =>
+            {
+                notes.push(format!(
+                    "{granted} were granted for this reason at {}: nothing is added; another reason adds them again",
+                    one.since
+                ));
+                let (now, _) = self.stands(limit, &sought.key, 1).await;
+                let same = changed_limit(limit, before.clone(), before, now);
+                return Ok(self.granted(wanted.dry_run, &sought.key, vec![same], notes));
+            }
+            _ => {}
+        }
+        let setting = more(&numbers(limit, before.as_ref()), units, granted)?;
+        let effect = setting.effect().map_err(Problem::bad_request)?;
+        wanted.set = Some((setting, effect, End::At(end)));
+        self.change_override(identity, values, &wanted, by).await
+    }
+
+    fn granted(
+        &self,
+        dry_run: bool,
+        key: &[u8],
+        limits: Vec<super::ChangedLimit>,
+        notes: Vec<String>,
+    ) -> Changed {
+        Changed {
+            format: FORMAT,
+            dry_run,
+            key: self.key(key),
+            limits,
+            notes,
+        }
+    }
+
+    /// The end of the running window, by the clock of the place that keeps it.
+    async fn window_end(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+    ) -> Result<tollgate_limit::Timestamp, Problem> {
+        let unavailable = |why: String| {
+            let detail = format!("limit `{}`: {why}", limit.name);
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        };
+        let limiter = self.current.load().limiter.clone();
+        let limit_now = in_force(&limiter, limit)
+            .ok_or_else(|| unavailable("it is no longer in force".to_owned()))?;
+        let peeked = self
+            .in_time(limiter.peek(Claim::new(limit_now, key, 0)))
+            .await;
+        let standing = peeked
+            .ok_or_else(|| unavailable(TOO_SLOW.to_owned()))?
+            .map_err(|error| unavailable(error.to_string()))?
+            .standing;
+        let begins_when_used = matches!(&limit.algorithm, Algorithm::FixedWindow(window) if *window.align() == Align::FirstHit);
+        if begins_when_used && standing.reset == Micros::ZERO {
+            let detail = format!(
+                "limit `{}`: no window runs, as nothing was used: there is nothing to add to",
+                limit.name
+            );
+            return Err(Problem::new(StatusCode::CONFLICT, detail));
+        }
+        Ok(standing.window_end)
+    }
+}
+
+/// Why a limit takes no grant.
+fn has_no_windows(rule: &Rule) -> Option<&'static str> {
+    match rule.live.algorithm.kind() {
+        _ if rule.is_off() => Some("is off: it has nothing to grant"),
+        Kind::FixedWindow if rule.live.mode != Mode::Off => None,
+        _ => Some(
+            "has no window that ends: `key reset` fills its buckets, `key raise` gives other numbers",
+        ),
+    }
+}
+
+/// The units that `text` says.
+fn units(limit: &Limit, text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let currency = limit.currency.as_deref();
+    let wrong = || {
+        let example = currency.map_or_else(|| "20".to_owned(), |code| format!("20 or 20 {code}"));
+        format!(
+            "`units` is what to add, like {example}: `{}` is not",
+            text.escape_default()
+        )
+    };
+    let number = currency
+        .and_then(|code| text.strip_suffix(code))
+        .unwrap_or(text);
+    let money = currency.map_or_else(String::new, |code| format!(" {code}"));
+    let rate = tollgate_config::rate_in(&format!("{}{money}/day", number.trim_end()), currency);
+    rate.map(|rate| rate.amount).map_err(|_| wrong())
+}
+
+/// The setting that raises the number of `limit` by so many units.
+fn more(limit: &Limit, units: u64, granted: String) -> Result<Setting, Problem> {
+    let quota = limit.algorithm.quota();
+    let quota = quota.ok_or_else(|| Problem::bad_request("the limit has no rate"))?;
+    let sum = quota.amount.checked_add(units);
+    let sum = sum.ok_or_else(|| Problem::bad_request("`units` is too large"))?;
+    let period = match quota.period.0 {
+        60_000_000 => "minute".to_owned(),
+        3_600_000_000 => "hour".to_owned(),
+        86_400_000_000 => "day".to_owned(),
+        604_800_000_000 => "week".to_owned(),
+        2_592_000_000_000 => "month".to_owned(),
+        micros => format!("{micros}us"),
+    };
+    let amount = words::amount(sum, limit.currency.as_deref());
+    Ok(Setting {
+        rate: Some(format!("{amount}/{period}")),
+        granted: Some(granted),
+        ..Setting::default()
+    })
+}
