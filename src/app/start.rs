@@ -88,6 +88,7 @@ pub(super) fn start_with(
         requests: Arc::default(),
         held: Arc::default(),
         held_bodies: Arc::default(),
+        under_way: Arc::default(),
         untrusted_proxy: Arc::default(),
         health: UpstreamHealth::default(),
         #[cfg(feature = "otlp")]

@@ -7,6 +7,8 @@ mod answer_within;
 mod balancing;
 mod bodies;
 mod browser;
+mod budget_holds;
+mod budget_life;
 mod budgets;
 mod causes;
 mod ceilings;

@@ -240,14 +240,18 @@ fn output_maximum_is_read_as_each_format_states_it() {
         (r#"{"max_tokens":10,"n":3}"#, 30),
         (r#"{"max_tokens":10,"n":3,"best_of":5}"#, 50),
         (r#"{"max_tokens":10,"best_of":5,"n":null}"#, 50),
-        // The upstream chooses, or may read another number.
-        (r#"{"n":2}"#, 5000),
-        (r#"{"max_tokens":10,"n":"3"}"#, 5000),
-        (r#"{"max_tokens":1e1}"#, 5000),
+        // The upstream chooses.
+        (r#"{"n":2}"#, 10_000),
     ] {
         let answer = send(&gateway, "application/json", body);
         assert_eq!(answer.status, 200, "{body}: {answer:?}");
         left -= cost;
         assert_eq!(answer.left(), Some(left), "{body}");
+    }
+    // The upstream may read another number.
+    for body in [r#"{"max_tokens":10,"n":"3"}"#, r#"{"max_tokens":1e1}"#] {
+        let answer = send(&gateway, "application/json", body);
+        assert_eq!(answer.status, 429, "{body}: {answer:?}");
+        assert_eq!(answer.header("retry-after"), None, "{body}");
     }
 }

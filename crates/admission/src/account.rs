@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request};
 
 use crate::settle::{self, Head, Owed};
-use crate::{Judged, denial};
+use crate::{Judged, UnderWay, denial};
 use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 use tollgate_limiter::{Deadline, Permit};
 use tollgate_policy::{Claims, Policy};
@@ -64,15 +64,51 @@ impl Account {
     /// Records which charges the response can still change, of those for the `rules`.
     pub fn owe(&mut self, policy: &Policy, rules: impl Iterator<Item = usize>) {
         let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
-        self.owed = owed.at_prices(&self.claims, policy);
+        let over = self
+            .route
+            .and_then(|route| policy.routes[route].over_limit(self.target));
+        let by_response = over.is_some_and(|over| over.model.is_none());
+        self.owed = owed.at_prices(&self.claims, policy, by_response);
     }
 
-    /// The refusal by the limits; `None`: it sheds load for an upstream at its capacity, which is
+    /// Notes what the request reserves until its response has ended.
+    pub(crate) fn reserve(&mut self, policy: &Policy, under_way: &Arc<UnderWay>) {
+        let Some(route) = self.route.map(|route| &policy.routes[route]) else {
+            return;
+        };
+        let over = route.over_limit(self.target).map(|over| over.upstream);
+        let upstream = over.or(route.target.upstream());
+        let Some(timeouts) = upstream.map(|upstream| policy.upstreams[upstream].timeouts) else {
+            return;
+        };
+        let end = self.at.after(timeouts.total.unwrap_or(timeouts.response));
+        for drawn in self.claims.charges().iter().filter(|drawn| drawn.enforced) {
+            let rule = &policy.rules[drawn.rule];
+            if rule.reserves() {
+                let bucket = (Arc::clone(&rule.name), self.claims.key(drawn).clone());
+                let reservation = under_way.reserve(bucket, drawn.cost, end);
+                self.owed.hold(&rule.name, reservation);
+            }
+        }
+    }
+
+    /// The refusal by the limits, of which these reservations are under way; `None`: it sheds load for an upstream at its capacity, which is
     /// not the caller's fault.
-    pub fn refused(&self, policy: &Policy) -> Option<Refused> {
+    pub fn refused(
+        &self,
+        policy: &Policy,
+        under_way: Option<&UnderWay>,
+        now: Timestamp,
+    ) -> Option<Refused> {
         let denied = self.judged.denied()?;
         let sheds_load = denial::sheds_load(denied, &self.claims, &policy.limits);
-        (!sheds_load).then(|| denial::contents(denied, &self.claims, policy))
+        (!sheds_load).then(|| {
+            let mut refused = denial::contents(denied, &self.claims, policy);
+            if let Some(under_way) = under_way {
+                under_way.complete(&mut refused, denied, &self.claims, policy, now);
+            }
+            refused
+        })
     }
 
     /// Takes out the charges that a later report can correct; `None`: all are final.

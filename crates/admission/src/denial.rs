@@ -25,6 +25,7 @@ pub fn contents(denied: &Denied, claims: &Claims, policy: &Policy) -> Refused {
             .refused()
             .any(|place| policy.rules[claims.charges()[place].rule].is_budget()),
         by_penalty: denied.is_penalty(),
+        reserved: false,
         budgets: budgets(denied, claims, policy),
         never_fits: refusing().any(|(place, limit)| {
             // A concurrency limit has no retry time either, but its slots become free.
@@ -51,10 +52,10 @@ fn budgets(denied: &Denied, claims: &Claims, policy: &Policy) -> Vec<SpentBudget
         };
         let standing = &denied.outcomes()[place].standing;
         let in_words = |units| words::units(units, limit.currency.as_deref());
-        // Under a ceiling, what a request states above the highest cost, or unreadably, counts
-        // as one unit more than the limit can ever grant: that is no cost of the request.
+        // What a request states above the highest cost, or unreadably, counts as one unit more
+        // than the limit can ever grant: that is no cost of the request.
         let beyond = limit.algorithm.greatest_cost().saturating_add(1);
-        let is_known = charge.cost < u64::MAX && !(rule.ceiling && charge.cost == beyond);
+        let is_known = charge.cost < u64::MAX && charge.cost != beyond;
         budgets.push(SpentBudget {
             limit: Arc::clone(&limit.name),
             quota,
@@ -62,6 +63,8 @@ fn budgets(denied: &Denied, claims: &Claims, policy: &Policy) -> Vec<SpentBudget
                 0 => in_words(standing.remaining()),
                 owed => format!("-{}", in_words(owed)),
             }),
+            used: None,
+            reserved: None,
             cost: is_known.then(|| in_words(charge.cost)),
             reset: standing.reset,
         });

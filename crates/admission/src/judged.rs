@@ -89,6 +89,7 @@ impl Judged {
                 standing: &outcome.standing,
                 cost: charge.cost,
                 violated: outcome.refuses(),
+                key: claims.key(charge),
             });
         });
         facts

@@ -16,12 +16,14 @@ mod order;
 pub mod settle;
 #[cfg(feature = "config")]
 pub mod shared_store;
+mod under_way;
 mod upstream_quota;
 mod view;
 
 pub use account::Account;
 pub use judged::Judged;
 pub use order::{Admission, Refusal, Step};
+pub use under_way::UnderWay;
 pub use upstream_quota::follow;
 pub use view::RequestView;
 

@@ -321,6 +321,9 @@ impl Admission {
                 .limits_of(account.target)
                 .iter();
             account.owe(request.policy, limits.map(|limit| limit.rule));
+            if let Some(under_way) = request.under_way {
+                account.reserve(request.policy, under_way);
+            }
         }
         Step::Admit
     }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, Method, StatusCode};
 
+use crate::under_way::Reservation;
 use charge::{Charge, Reading};
 use tollgate_limiter::{Cause, Permit};
 use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, drop_lookalikes};
@@ -55,6 +56,8 @@ impl Owed {
                 refund_on: rule.refund_on.as_slice().into(),
                 settle: rule.settle.clone(),
                 prices: (rule.prices.as_ref()).map(|its| (Arc::clone(&its.prices), None)),
+                by_response: false,
+                reservation: None,
                 named: Vec::new(),
                 reading: Reading::BrokenOff,
                 priced: false,
@@ -64,10 +67,11 @@ impl Owed {
         Self { charges }
     }
 
-    /// The same, at the prices of the models that the request asks for. They are kept until the
-    /// response is settled: another file changes nothing for it.
+    /// The same, at the prices of the models that the request asks for, or where `by_response` says
+    /// so of those that the response names. They are kept until the response is settled: another
+    /// file changes nothing for it.
     #[must_use]
-    pub fn at_prices(mut self, claims: &Claims, policy: &Policy) -> Self {
+    pub fn at_prices(mut self, claims: &Claims, policy: &Policy, by_response: bool) -> Self {
         for drawn in claims
             .charges()
             .iter()
@@ -75,12 +79,22 @@ impl Owed {
         {
             let name = &policy.rules[drawn.rule].name;
             let mut charges = self.charges.iter_mut();
-            let charge = charges.find(|charge| charge.name == *name);
-            if let Some((_, model)) = charge.and_then(|charge| charge.prices.as_mut()) {
+            if let Some(charge) = charges.find(|charge| charge.name == *name)
+                && let Some((_, model)) = &mut charge.prices
+            {
                 *model = drawn.price;
+                charge.by_response = by_response;
             }
         }
         self
+    }
+
+    /// Keeps the reservation of the limit with this name until its charge is settled.
+    pub(crate) fn hold(&mut self, limit: &str, reservation: Reservation) {
+        let mut charges = self.charges.iter_mut();
+        if let Some(charge) = charges.find(|charge| &*charge.name == limit) {
+            charge.reservation = Some(reservation);
+        }
     }
 
     /// Whether nothing is open.

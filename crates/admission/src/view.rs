@@ -1,8 +1,11 @@
 //! A request as its admission sees it: its facts, its route, and what its body was asked for.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use crate::UnderWay;
 use tollgate_policy::route::OverLimit;
 use tollgate_policy::{Asked, BodyFacts, Claims, Descriptor, Identified, Match, Policy, sent};
 
@@ -24,6 +27,8 @@ pub struct RequestView<'d, 'r> {
     pub seconds: u64,
     /// Whether another target of its route may take it: only the gateway itself forwards it there.
     pub passes_on: bool,
+    /// Where its reservations are noted while it is under way.
+    pub under_way: Option<&'d Arc<UnderWay>>,
     /// The status with which it is turned away before it is identified.
     pub turned_away: Option<StatusCode>,
     read: bool,
@@ -47,6 +52,7 @@ impl<'d, 'r> RequestView<'d, 'r> {
             length,
             seconds,
             passes_on: false,
+            under_way: None,
             turned_away: None,
             read: false,
         }

@@ -186,6 +186,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         context,
     };
     let routes = compiler.routes();
+    upstreams.wait_for_models(&routes.list, &limits.rules, context);
     if context.reader == Reader::Service {
         validate::service::warn(raw, context);
     }

@@ -2,6 +2,7 @@
 //! call. [`Guarded`] adds what is done at a body's end.
 
 mod guarded;
+mod usage_event;
 
 use std::cell::Cell;
 use std::io;

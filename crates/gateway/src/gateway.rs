@@ -68,6 +68,8 @@ pub struct Shared {
     pub held: Arc<AtomicUsize>,
     /// The bytes of bodies that are held for decisions.
     pub held_bodies: Arc<AtomicUsize>,
+    /// What requests under way reserve.
+    pub under_way: Arc<UnderWay>,
     /// The health of the upstreams' servers.
     pub health: UpstreamHealth,
     /// A proxy whose forwarding headers are not believed.

@@ -119,6 +119,7 @@ impl Rejection {
                 Self::Denied(Refused {
                     never_fits: false,
                     blocked: false,
+                    reserved: false,
                     retry_after: Some(wait),
                     budgets,
                     ..

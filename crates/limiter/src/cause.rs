@@ -4,9 +4,13 @@
 /// Who caused the outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The upstream alone, or the route's target in its place: its response, its failure to accept
-    /// the request, or its failure to respond to a request it received completely.
+    /// The upstream alone, or the route's target in its place: its response, or its failure to
+    /// accept the request.
     Upstream,
+    /// The upstream, which did not respond in time to a request that it received completely. It may
+    /// have done all of its work, so a charge for that work stays; only a count of requests is
+    /// lowered.
+    Silence,
     /// The upstream, by a response that began before the request had arrived completely, or that a
     /// deadline of the request may have ended. The caller may have caused it: the response can raise
     /// a charge, not lower it.
@@ -29,7 +33,7 @@ impl Cause {
     /// cause.
     pub const fn credit(self) -> Option<Credit> {
         match self {
-            Self::Upstream => Some(Credit(())),
+            Self::Upstream | Self::Silence => Some(Credit(())),
             Self::Early | Self::Gateway | Self::Client => None,
         }
     }

@@ -5,6 +5,7 @@
 //! served by another. So a body that two servers could read differently is refused.
 
 mod admitted;
+mod digest;
 mod document;
 mod facts;
 mod form;
@@ -20,12 +21,12 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
-use super::json::Reader;
+use super::json::{Member, Reader, Value};
 use super::source;
 use facts::ReadState;
 use kind::{Kind, kind};
 use opening::{Opened, Opening};
-use wanted::RPC;
+use wanted::{RPC, STREAM};
 
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
 pub use facts::BodyFacts;
@@ -108,6 +109,8 @@ pub struct BodyReading {
     json: Json,
     /// The text of a form, if fields of it are asked for.
     form: Option<Vec<u8>>,
+    /// The text of the JSON, if a digest of it is asked for.
+    text: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -168,6 +171,7 @@ impl BodyReading {
             // Some servers take a body without a type for a form.
             form: ((kind == Kind::Form || !headers.contains_key(CONTENT_TYPE)) && asked.forms != 0)
                 .then(Vec::new),
+            text: (asked.digests != 0).then(Vec::new),
         }))
     }
 
@@ -179,6 +183,9 @@ impl BodyReading {
         self.length += piece.len() as u64;
         if let Some(form) = &mut self.form {
             form.extend_from_slice(piece);
+        }
+        if let Some(text) = &mut self.text {
+            text.extend_from_slice(piece);
         }
         let mut rest = piece;
         if let Json::Undecided(opening, _) = &mut self.json {
@@ -240,14 +247,28 @@ impl BodyReading {
             state: ReadState::Whole,
             members,
             fields: SmallVec::new(),
+            digests: SmallVec::new(),
             operation: None,
+            lacks_usage: false,
         };
         if let Some(text) = &self.form {
             facts.fields = form::fields(&facts.wanted.forms, self.asked.forms, text)?;
         }
+        facts.lacks_usage = self.asked.usage && lacks_usage(&facts);
+        if let (Some(text), true) = (&self.text, facts.members.is_some()) {
+            let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+            facts.digests = digest::digests(&facts.wanted.digests, self.asked.digests, text)?;
+        }
         facts.check(self.asked)?;
         Ok(facts)
     }
+}
+
+/// Whether a body asks for a stream, and says nothing of its usage.
+fn lacks_usage(facts: &BodyFacts) -> bool {
+    let [stream, options] = STREAM.map(|name| facts.member(&[name]));
+    stream.is_some_and(|member| member.value == Some(Value::Flag(true)))
+        && options.is_none_or(|member| *member == Member::default())
 }
 
 /// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the

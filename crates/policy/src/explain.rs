@@ -278,7 +278,7 @@ impl Policy {
                         of_route.cost.as_ref(),
                         request.headers,
                         body,
-                        rule.model_price(&self.routes[matched.route].pattern, matched, body),
+                        rule.model_price(&self.routes[matched.route], target, matched, body),
                     ),
                     enforced: skipped.is_none()
                         && !candidate

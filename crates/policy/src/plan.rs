@@ -213,6 +213,9 @@ impl Plan {
             {
                 numbers.extend(cost.members());
             }
+            if rule.settle.as_ref().is_some_and(|settle| settle.ask) {
+                asked = asked.and(wanted.ask_usage()?);
+            }
             if let Some(prices) = &rule.prices
                 && let Some(source) = prices.source(&route.pattern)
             {

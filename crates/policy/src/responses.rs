@@ -16,7 +16,7 @@ pub struct Responses {
 pub enum Dialect {
     /// draft-ietf-httpapi-ratelimit-headers-11: `RateLimit`, `RateLimit-Policy`.
     Draft11,
-    /// The names of the draft's open pull request: `a`, `w`, `c`, `RateLimit-Partition`.
+    /// The names of the draft's open pull request: `a`, `w`, `c`.
     DraftNext,
     /// One `RateLimit` header as `limit=, remaining=, reset=`.
     Draft07,
@@ -64,6 +64,8 @@ pub enum RefusalBody {
     /// As the JSON-RPC errors of the calls that are refused, where the body of the request was read
     /// and makes such calls; otherwise as a problem document.
     JsonRpc,
+    /// As a problem document with an `error`, which clients of language models print.
+    OpenAi,
 }
 
 /// The text of a refusal body.

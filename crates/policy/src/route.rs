@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 
+use super::prices::PriceIndex;
+
 pub use super::pattern::{HostPattern, ParseError, Pattern, Segment};
 pub use super::router::{Captures, Match, Router};
 pub use super::template::{Piece, Placeholder, Template};
@@ -99,6 +101,9 @@ pub struct OverLimit {
     /// The limits that its requests are charged on: its own, and those of the target before it that
     /// it does not replace.
     pub limits: Vec<RouteLimit>,
+    /// The price of the model that it serves, whatever model the request asks for; `None`: its
+    /// responses name their model.
+    pub model: Option<PriceIndex>,
 }
 
 /// The target of a route's requests.

@@ -1,6 +1,7 @@
 //! A limit as the file names it: how it is split into buckets, what a request costs, and which
 //! requests count. `claims` computes what a request draws from it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -65,6 +66,21 @@ impl Rule {
 }
 
 impl Rule {
+    /// What it counts, where that is not requests.
+    pub fn unit(&self) -> Option<Cow<'static, str>> {
+        if let Some(prices) = &self.prices {
+            return Some(format!("{}-millionths", prices.prices.currency).into());
+        }
+        let unit = match (&self.settle.as_ref().map(|settle| &settle.from), &self.cost) {
+            (Some(SettleFrom::Json(usage)), _) if !usage.last_events().is_empty() => "tokens",
+            (Some(SettleFrom::Bytes { per: 1 }), _) => "content-bytes",
+            (None, Cost::ContentLength { per: 1, .. }) => "content-bytes",
+            (None, Cost::Fixed(1)) => return None,
+            _ => "units",
+        };
+        Some(unit.into())
+    }
+
     /// Units that a request is charged whatever its cost is; `None`: its cost is charged.
     pub fn estimate(&self) -> Option<u64> {
         self.settle.as_ref().and_then(|settle| settle.estimate)
@@ -180,8 +196,8 @@ pub enum Cost {
     Body(Box<BodyCost>),
 }
 
-/// A cost that is read from the request's body: the largest of the numbers at `paths`, times the
-/// largest of those at `times`, and a unit for every `plus` bytes of the body. A batch costs the sum of its
+/// A cost that is read from the request's body: the largest of the numbers at `paths`, which `most`
+/// bounds, times the largest of those at `times`, and a unit for every `plus` bytes of the body. A batch costs the sum of its
 /// calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyCost {
@@ -195,8 +211,8 @@ pub struct BodyCost {
     pub default: u64,
     /// The lowest cost of a call.
     pub least: u64,
-    /// The highest cost of a call: also where a member is no number, and of a body that was not read
-    /// or is not JSON.
+    /// The highest cost of a call with one output: also where a member is no number, and of a body
+    /// that was not read or is not JSON.
     pub most: u64,
 }
 
@@ -207,16 +223,22 @@ impl BodyCost {
     }
 
     /// Units for a request with this body, with so many for each token that it states, and for each
-    /// that is added for its bytes. More tokens than `most` cost as much as `most` may.
+    /// that is added for its bytes. More tokens than `most` cost as much as `most` may; `times`
+    /// multiplies both.
     pub fn units(&self, body: SentBody<'_>, each: PerToken) -> u64 {
         let calls = body.calls();
         let most = self.most.max(self.least).saturating_mul(calls);
         let units = match self.stated(body) {
-            Some((stated, added)) if stated.saturating_add(added) <= most => {
-                let units = stated.saturating_mul(each.output);
-                units.saturating_add(added.saturating_mul(each.input))
+            Some(stated) if stated.of_one() <= most => {
+                let outputs = stated.output.saturating_mul(stated.times);
+                let units = outputs.saturating_mul(each.output);
+                units.saturating_add(stated.added.saturating_mul(each.input))
             }
-            _ => most.saturating_mul(self.dearest(each)),
+            stated => {
+                let times = stated.map_or(1, |stated| stated.times);
+                most.saturating_mul(times)
+                    .saturating_mul(self.dearest(each))
+            }
         };
         units.max(self.least.saturating_mul(calls))
     }
@@ -229,16 +251,20 @@ impl BodyCost {
         }
     }
 
-    /// Whether the body states more than `most`, or cannot be read.
+    /// Whether the body states more than `most` for one output, or cannot be read.
     pub(super) fn is_beyond(&self, body: SentBody<'_>) -> bool {
         let most = self.most.saturating_mul(body.calls());
-        let stated = self.stated(body);
-        stated.is_none_or(|(stated, added)| stated.saturating_add(added) > most)
+        self.stated(body)
+            .is_none_or(|stated| stated.of_one() > most)
     }
 
-    /// The number that the body states, and the one that is added for its bytes; `None`: it cannot
-    /// be read.
-    fn stated(&self, body: SentBody<'_>) -> Option<(u64, u64)> {
+    /// Whether the body may ask for any number of outputs, since it cannot be read.
+    pub(super) fn hides_times(&self, body: SentBody<'_>) -> bool {
+        !self.times.is_empty() && self.stated(body).is_none()
+    }
+
+    /// What the body states; `None`: it cannot be read.
+    fn stated(&self, body: SentBody<'_>) -> Option<Stated> {
         let calls = body.calls();
         let bytes = match (self.plus, body.length) {
             (None, _) => 0,
@@ -264,7 +290,7 @@ impl BodyCost {
                 };
             }
         }
-        let units = largest.unwrap_or_else(|| self.default.saturating_mul(calls));
+        let output = largest.unwrap_or_else(|| self.default.saturating_mul(calls));
         let mut times = 1;
         for member in self.times.iter().filter_map(of) {
             if member.unreadable || member.stated > 1 {
@@ -272,7 +298,28 @@ impl BodyCost {
             }
             times = times.max(member.sum);
         }
-        Some((units.saturating_mul(times), bytes))
+        Some(Stated {
+            output,
+            times,
+            added: bytes,
+        })
+    }
+}
+
+/// What the body of a request states.
+struct Stated {
+    /// The number for one output.
+    output: u64,
+    /// How many outputs it asks for.
+    times: u64,
+    /// What is added for its bytes.
+    added: u64,
+}
+
+impl Stated {
+    /// The number of a request for one output.
+    const fn of_one(&self) -> u64 {
+        self.output.saturating_add(self.added)
     }
 }
 
@@ -293,6 +340,8 @@ pub struct Settle {
     /// Whether a complete response (2xx) without a reported cost costs `most`; otherwise the
     /// estimate.
     pub untold_costs_most: bool,
+    /// Whether the usage of a streamed chat completion is asked for where its client does not.
+    pub ask: bool,
 }
 
 impl Settle {

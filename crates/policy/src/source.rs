@@ -43,6 +43,8 @@ pub enum Source {
     Application,
     /// `json:PATH`: a member of the JSON body, by the names that lead to it.
     Json(Vec<String>),
+    /// `json-digest:PATH`: a digest of any member of the JSON body.
+    JsonDigest(Vec<String>),
     /// `form:NAME`: a field of a form in the body.
     Form(String),
     /// `graphql:operation`: the name of the operation that a GraphQL request executes.
@@ -82,9 +84,10 @@ impl Source {
                 let what = format!("`{kind}` takes no name");
                 Err(ParseError::new(kind.len()..text.len(), what))
             }
-            ("header" | "cookie" | "query" | "path" | "jwt" | "json" | "form", None | Some("")) => {
-                whole(format!("`{kind}` needs a name: `{kind}:NAME`"))
-            }
+            (
+                "header" | "cookie" | "query" | "path" | "jwt" | "json" | "json-digest" | "form",
+                None | Some(""),
+            ) => whole(format!("`{kind}` needs a name: `{kind}:NAME`")),
             ("header", Some(name)) => HeaderName::try_from(name)
                 .map(Self::Header)
                 .map_err(|_| ParseError::new(at, format!("`{name}` is no header name"))),
@@ -98,12 +101,15 @@ impl Source {
             ("json", Some(path)) => json_path(path)
                 .map(Self::Json)
                 .map_err(|error| error.shifted(at.start)),
+            ("json-digest", Some(path)) => json_path(path)
+                .map(Self::JsonDigest)
+                .map_err(|error| error.shifted(at.start)),
             ("form", Some(name)) => Ok(Self::Form(name.to_owned())),
             ("graphql", Some("operation")) => Ok(Self::GraphqlOperation),
             ("graphql", _) => whole("of a GraphQL request there is `graphql:operation`".to_owned()),
             _ => {
                 let what = "a key is `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, \
-                            `jwt:CLAIM`, `client_certificate`, `json:PATH`, `form:NAME` or `graphql:operation`";
+                            `jwt:CLAIM`, `client_certificate`, `json:PATH`, `json-digest:PATH`, `form:NAME` or `graphql:operation`";
                 let what = format!("`{kind}` is no source of a key: {what}");
                 Err(ParseError::new(0..kind.len(), what))
             }
@@ -124,6 +130,7 @@ impl Source {
             Self::ClientCertificate => "client_certificate".into(),
             Self::Application => "application".into(),
             Self::Json(path) => format!("json:{}", path.join(".")),
+            Self::JsonDigest(path) => format!("json-digest:{}", path.join(".")),
             Self::Form(name) => format!("form:{name}"),
             Self::GraphqlOperation => "graphql:operation".into(),
         }
@@ -131,7 +138,10 @@ impl Source {
 
     /// Whether it is read from the request's body.
     pub const fn is_of_body(&self) -> bool {
-        matches!(self, Self::Json(_) | Self::Form(_) | Self::GraphqlOperation)
+        matches!(
+            self,
+            Self::Json(_) | Self::JsonDigest(_) | Self::Form(_) | Self::GraphqlOperation
+        )
     }
 
     /// A value that a program or a person writes, as this source reads it from a request: the value

@@ -324,6 +324,7 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
         most: 1000,
         broken_off_per: None,
         untold_costs_most: false,
+        ask: false,
     });
     let mut expensive = route("/b", &[0, 1]);
     expensive.limits[0].cost = Some(Cost::Fixed(5));

@@ -102,6 +102,9 @@ struct Format {
     parts: Vec<Part>,
     /// The members by which it is recognised, by their places in the paths.
     signs: Vec<usize>,
+    /// The members that state the total, by their places in the paths. What it has beyond all parts
+    /// was reasoning, which some servers state beside the output.
+    totals: Vec<usize>,
 }
 
 /// How a response states its cost in its body.
@@ -217,9 +220,13 @@ impl Usage {
             };
             format.parts.push(self.part(&number)?);
         }
-        for member in known.signs {
-            let place = Arc::make_mut(&mut self.paths).add(&path(member))?;
-            format.signs.push(place);
+        for (members, places) in [
+            (known.signs, &mut format.signs),
+            (known.totals, &mut format.totals),
+        ] {
+            for member in members {
+                places.push(Arc::make_mut(&mut self.paths).add(&path(member))?);
+            }
         }
         Some(format)
     }
@@ -284,9 +291,17 @@ impl Usage {
         let format = self.formats.iter().find(is_stated)?;
         let stated = |part: &Part| part.places.iter().filter_map(at).max().unwrap_or(0);
         let mut counts: SmallVec<[u64; 8]> = format.parts.iter().map(stated).collect();
+        let total = format.totals.iter().filter_map(at).max().unwrap_or(0);
         for (place, part) in format.parts.iter().enumerate() {
             if let Some(whole) = part.inside {
-                let within = counts[place];
+                let mut within = counts[place];
+                // It is the last part of its format: the others are counted.
+                if part.kind == TokenKind::Reasoning {
+                    let others = counts[..place].iter().copied();
+                    let beside = total.saturating_sub(others.fold(0, u64::saturating_add));
+                    counts[place] = within.max(beside);
+                    within = within.saturating_sub(beside);
+                }
                 if let Some(whole) = counts.get_mut(whole) {
                     // Some servers state a part beside its whole: then it may be the larger.
                     *whole = whole.checked_sub(within).unwrap_or(*whole);

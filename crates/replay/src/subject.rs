@@ -237,8 +237,8 @@ impl<'p> Subject<'p> {
     fn mapped(&mut self, side: &mut Side, matched: &Match<'_>, record: &Record<'_>) {
         let Some(given) = &record.key else { return };
         let key = opaque(given);
-        let pattern = &self.policy.routes[matched.route].pattern;
-        for limit in &self.policy.routes[matched.route].limits {
+        let route = &self.policy.routes[matched.route];
+        for limit in &route.limits {
             let rule = &self.policy.rules[limit.rule];
             let done = side
                 .charges
@@ -252,7 +252,7 @@ impl<'p> Subject<'p> {
                 limit.cost.as_ref(),
                 &http::HeaderMap::new(),
                 record.received.into(),
-                rule.model_price(pattern, matched, record.received.into()),
+                rule.model_price(route, 0, matched, record.received.into()),
             );
             let cost = self.cost(limit.rule, price, record);
             self.variants(side, limit.rule, &rule.live, &key, cost);
@@ -312,8 +312,8 @@ impl<'p> Subject<'p> {
             let live = rule.variant(tier.as_ref());
             let of_route = limit.cost.as_ref();
             let body = request.body.into();
-            let pattern = &policy.routes[matched.route].pattern;
-            let model = rule.model_price(pattern, matched, body);
+            let route = &policy.routes[matched.route];
+            let model = rule.model_price(route, 0, matched, body);
             let price = rule.price(live, of_route, &request.headers, body, model);
             let is_read = self.needs[limit.rule].price.is_some();
             let cost = logged

@@ -37,7 +37,7 @@ fn of_identity(identity: &Identity) -> Option<HeaderValue> {
         Source::ClientCertificate => format!("ClientCertificate realm={realm}"),
         Source::Address => format!("Address realm={realm}"),
         Source::Application => format!("Application realm={realm}"),
-        Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
+        Source::Json(_) | Source::JsonDigest(_) | Source::Form(_) | Source::GraphqlOperation => {
             api_key(&realm, "body", &source.words())
         }
         // These sources have registered schemes.

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 
 use super::Refusal;
-use super::quota_headers::retry_after_secs;
 use super::refusal::escape_json;
 use tollgate_policy::json::{CallId, Calls};
 
@@ -16,7 +15,7 @@ pub(super) fn errors(refusal: &Refusal<'_>, calls: &Calls, id: &str) -> Bytes {
     error.push_str(",\"error\":{\"code\":");
     error.push_str(refusal.problem.status.as_str());
     error.push_str(",\"message\":\"");
-    escape_json(&mut error, &message(refusal));
+    escape_json(&mut error, &refusal.message());
     error.push_str("\",\"data\":");
     error.push_str(&problem);
     error.push_str("}}");
@@ -44,22 +43,6 @@ pub(super) fn errors(refusal: &Refusal<'_>, calls: &Calls, id: &str) -> Bytes {
     }
     out.push('\n');
     out.into()
-}
-
-/// The reason with limits and wait: many clients show nothing else of an error.
-fn message(refusal: &Refusal<'_>) -> String {
-    let mut message = refusal.detail();
-    let limits = refusal.limits();
-    if !limits.is_empty() {
-        message += &format!(" Refused by: {}.", limits.join(", "));
-    }
-    if let Some(wait) = refusal.retry_after {
-        message += &match retry_after_secs(wait) {
-            seconds @ ..172_800 => format!(" Retry after {seconds} s."),
-            seconds => format!(" Retry after {} days.", seconds.div_ceil(86_400)),
-        };
-    }
-    message
 }
 
 #[cfg(test)]

@@ -8,13 +8,16 @@
 mod described;
 mod out;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName};
+use siphasher::sip::SipHasher13;
 
 use self::described::Described;
 pub use self::out::Prepared;
 use self::out::{Field, Out, Way};
 use tollgate_limit::{Limit, Micros, Standing, Timestamp};
-use tollgate_policy::{Dialect, Reset, Responses};
+use tollgate_policy::{Dialect, Reset, Responses, Rule};
 
 /// The state of one limit of a request. Only live, enforced limits are reported to callers.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +29,8 @@ pub struct Fact<'f> {
     pub cost: u64,
     /// Whether it refused the request.
     pub violated: bool,
+    /// The key of its bucket.
+    pub key: &'f [u8],
 }
 
 /// The quota headers of one policy.
@@ -37,13 +42,20 @@ pub struct QuotaFields {
 }
 
 impl QuotaFields {
-    /// Prepares the headers for `limits` (`limits[i].index == i`), as configured in `responses`.
-    pub fn new<L: AsRef<Limit>>(responses: &Responses, limits: &[L]) -> Self {
-        let limits = limits.iter();
+    /// Prepares the headers for `limits` (`limits[i].index == i`), which are variants of `rules`, as
+    /// configured in `responses`.
+    pub fn new<L: AsRef<Limit>>(responses: &Responses, limits: &[L], rules: &[Rule]) -> Self {
+        let described = |limit: &Limit| {
+            let rule = rules.iter().find(|rule| rule.name == limit.name);
+            Described::new(limit, rule)
+        };
         Self {
             dialects: responses.headers.clone(),
             reset: responses.reset,
-            limits: limits.map(|limit| Described::new(limit.as_ref())).collect(),
+            limits: limits
+                .iter()
+                .map(|limit| described(limit.as_ref()))
+                .collect(),
         }
     }
 
@@ -152,6 +164,9 @@ impl QuotaFields {
                 if next {
                     value.extend_from_slice(b";c=");
                     number(value, fact.cost);
+                }
+                if limit.partitioned {
+                    partition(value, fact.key);
                 }
             }
         });
@@ -283,6 +298,17 @@ fn number(value: &mut Vec<u8>, number: u64) {
             .format(number.min(INTEGER_MAX))
             .as_bytes(),
     );
+}
+
+/// Writes which of its buckets a client drew from: a digest of the key, whose parts may be secret.
+fn partition(value: &mut Vec<u8>, key: &[u8]) {
+    let digest = SipHasher13::new().hash(key).to_be_bytes();
+    let mut text = [0; 12];
+    // Eight bytes are twelve characters.
+    let length = STANDARD.encode_slice(digest, &mut text).unwrap_or(0);
+    value.extend_from_slice(b";pk=:");
+    value.extend_from_slice(&text[..length]);
+    value.push(b':');
 }
 
 /// Removes an upstream's values of the headers that we write.

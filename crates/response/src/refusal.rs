@@ -40,6 +40,8 @@ pub struct Refused {
     /// Whether a limit with `refuse_status = 402` refused. That status stands if several limits
     /// refuse, because a caller that waits only for the others is refused again.
     pub budget: bool,
+    /// Whether the request fails only because of what requests under way reserve.
+    pub reserved: bool,
     /// Whether it is a penalty.
     pub by_penalty: bool,
     /// The budgets among the limits that refused.
@@ -54,6 +56,9 @@ impl Refused {
         }
         if self.blocked {
             return Problem::BLOCKED;
+        }
+        if self.reserved {
+            return Problem::RESERVED;
         }
         match (self.never_fits, self.retry_after, self.budget) {
             (true, _, false) => Problem::NEVER_FITS,
@@ -112,6 +117,8 @@ pub enum Form<'f> {
     Template(&'f HeaderValue, &'f Template),
     /// Errors for these JSON-RPC calls.
     Calls(&'f Calls),
+    /// A problem document with an `error`, for every reason.
+    OpenAi,
 }
 
 impl<'f> Form<'f> {
@@ -123,6 +130,7 @@ impl<'f> Form<'f> {
                 template,
             } => Some(Self::Template(content_type, template)),
             RefusalBody::JsonRpc => calls.map(Self::Calls),
+            RefusalBody::OpenAi => Some(Self::OpenAi),
         }
     }
 }
@@ -172,8 +180,23 @@ impl<'r> Refusal<'r> {
         }
     }
 
-    /// The response, without quota headers. `own` is the form that the route or the file chooses,
-    /// used if a limit or its store refuses; `id` is the id of the decision.
+    /// The reason with limits and wait: many clients show nothing else of an error.
+    pub(super) fn message(&self) -> String {
+        let mut message = self.detail();
+        if !self.limits().is_empty() {
+            message += &format!(" Refused by: {}.", self.limits().join(", "));
+        }
+        if let Some(wait) = self.retry_after {
+            message += &match retry_after_secs(wait) {
+                seconds @ ..172_800 => format!(" Retry after {seconds} s."),
+                seconds => format!(" Retry after {} days.", seconds.div_ceil(86_400)),
+            };
+        }
+        message
+    }
+
+    /// The response, without quota headers. `own` is the form that the route or the file chooses;
+    /// `id` is the id of the decision.
     pub fn response(&self, asked: &Asked, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
         let mut response = match asked.grpc() {
             Some(content_type) => self.grpc(content_type),
@@ -227,8 +250,8 @@ impl<'r> Refusal<'r> {
         response
     }
 
-    /// The status, the content type and the body: a problem document, or the configured form if a
-    /// limit or its store refuses.
+    /// The status, the content type and the body: a problem document, or the configured form, which
+    /// most forms have only if a limit or its store refuses.
     pub fn contents(&self, own: Option<Form<'_>>, id: &str) -> (StatusCode, HeaderValue, Bytes) {
         let refuses = matches!(self.reason, Reason::Denied(_) | Reason::StoreDown(_));
         let status = self.problem.status;
@@ -242,6 +265,7 @@ impl<'r> Refusal<'r> {
             Some(Form::Calls(calls)) if refuses || self.problem == Problem::OVERLOADED => {
                 (StatusCode::OK, JSON, json_rpc::errors(self, calls, id))
             }
+            Some(Form::OpenAi) => (status, JSON, self.document_with_error(id)),
             _ => (status, PROBLEM_JSON, self.document(id)),
         }
     }
@@ -342,8 +366,13 @@ pub struct SpentBudget {
     pub limit: Arc<str>,
     /// Its amount and period: `50 USD per month`.
     pub quota: String,
-    /// What is left of it; `None`: other callers draw from it too, and their use is not told.
+    /// What is left of it, below zero in debt; `None`: other callers draw from it too, and their use is
+    /// not shown.
     pub left: Option<String>,
+    /// What of it was used, and what requests under way only reserve; `None`: it is used up.
+    pub used: Option<String>,
+    /// See `used`.
+    pub reserved: Option<String>,
     /// What the request costs; `None`: it states a cost above the highest allowed one, or one that
     /// cannot be read.
     pub cost: Option<String>,
@@ -360,6 +389,8 @@ impl SpentBudget {
                 ("policy", Some(&*budget.limit)),
                 ("quota", Some(budget.quota.as_str())),
                 ("left", budget.left.as_deref()),
+                ("used", budget.used.as_deref()),
+                ("reserved", budget.reserved.as_deref()),
                 ("cost", budget.cost.as_deref()),
             ];
             for (name, text) in texts {
@@ -380,6 +411,9 @@ impl SpentBudget {
         let mut words = format!("{} is {}", self.limit, self.quota);
         if let Some(left) = &self.left {
             words += &format!(", {left} left");
+        }
+        if let (Some(used), Some(reserved)) = (&self.used, &self.reserved) {
+            words += &format!(", {used} used, {reserved} reserved by requests under way");
         }
         if let Some(cost) = &self.cost {
             words += &format!(", the request costs {cost}");

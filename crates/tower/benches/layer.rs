@@ -109,6 +109,7 @@ fn decide(
             standing: &permit.outcomes()[0].standing,
             cost: charge.cost,
             violated: false,
+            key: claims.key(charge),
         };
         quota.annotate(response, &[fact], false, None, now, writer);
     }
@@ -139,7 +140,7 @@ fn main() {
     for _ in 0..1_000_001 {
         call(&mut refused, request());
     }
-    let quota = QuotaFields::new(&policy.responses, limits);
+    let quota = QuotaFields::new(&policy.responses, limits, &policy.rules);
     let mut writer = Writer::default();
     let mut rows: [(&str, f64, &mut dyn FnMut(Request<Empty<Bytes>>)); 7] = [
         ("the limiter alone, its claims known", f64::MAX, &mut |_| {

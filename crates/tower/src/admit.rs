@@ -185,7 +185,7 @@ fn refused(passage: &Passage, refusal: Refusal) -> Next {
         Refusal::NoRoute | Refusal::TurnedAway => {
             return Next::Admit(Due::Headers(Prepared::default()));
         }
-        Refusal::Denied => match passage.account.refused(policy) {
+        Refusal::Denied => match passage.account.refused(policy, None, passage.account.at) {
             Some(refused) => {
                 let reason = Reason::Denied(&refused);
                 let written = Written::new(refused.problem(), refused.label(), reason);

@@ -164,7 +164,7 @@ impl Snapshot {
         let policy = config.policy;
         let follows = |limit: &Arc<tollgate_limit::Limit>| limit.algorithm.follows().is_some();
         Self {
-            quota: QuotaFields::new(&policy.responses, &policy.limits),
+            quota: QuotaFields::new(&policy.responses, &policy.limits, &policy.rules),
             follows: policy.limits.iter().any(follows),
             needs_address: needs_address(&policy),
             limiter,

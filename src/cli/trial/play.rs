@@ -168,7 +168,7 @@ impl Tally {
             Refusal::Unavailable(_) => self.turn_away(503),
             Refusal::Denied => {
                 self.refused += 1;
-                let refused = account.refused(policy);
+                let refused = account.refused(policy, None, account.at);
                 self.status = Some(
                     refused
                         .as_ref()

@@ -115,7 +115,9 @@ impl File {
 
     fn left(&self, limit: usize, outcome: &Outcome) -> u64 {
         assert_eq!(outcome.account.claims.charges()[limit].limit, limit);
-        outcome.account.judged.outcomes()[limit].standing.remaining()
+        outcome.account.judged.outcomes()[limit]
+            .standing
+            .remaining()
     }
 }
 

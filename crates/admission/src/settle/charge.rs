@@ -7,6 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use super::Head;
 use super::field::{Carrier, FieldScanner};
+use crate::under_way::Reservation;
 use tollgate_limiter::{Cause, Credit, Permit};
 use tollgate_policy::claims::number;
 use tollgate_policy::prices::{PriceIndex, Prices};
@@ -22,8 +23,12 @@ pub(super) struct Charge {
     pub(super) reading: Reading,
     /// The prices of a limit that counts money, and the place of the model's; `None`: the dearest.
     pub(super) prices: Option<(Arc<Prices>, Option<PriceIndex>)>,
+    /// Whether the model that the response names holds also where it is the cheaper one.
+    pub(super) by_response: bool,
     /// The prices of other models that the response names: it costs the dearest.
     pub(super) named: Vec<PriceIndex>,
+    /// What it reserves in the meantime.
+    pub(super) reservation: Option<Reservation>,
     /// Whether the response is of a kind that states its cost; an error seldom does.
     pub(super) priced: bool,
     /// The permission to charge less than the estimate, once the response is there.
@@ -53,7 +58,9 @@ impl Charge {
             headers,
             unreadable,
         } = head;
-        self.credit = cause.credit();
+        // What a silent upstream has done may be billed all the same.
+        let is_for_work = self.settle.is_some() && cause == Cause::Silence;
+        self.credit = cause.credit().filter(|_| !is_for_work);
         if self.refund_uncounted(permit, status) {
             self.reading = Reading::Settled;
             return;
@@ -64,7 +71,7 @@ impl Charge {
         self.priced = answered && upstreams;
         self.reading = match (cause, &settle.from) {
             (Cause::Client, _) => Reading::BrokenOff,
-            (Cause::Gateway, _) => Reading::Settled,
+            (Cause::Gateway | Cause::Silence, _) => Reading::Settled,
             (Cause::Upstream | Cause::Early, SettleFrom::Header(name)) => {
                 // One that cannot be read may be the largest.
                 let told: Option<Vec<_>> = headers.get_all(name).iter().map(number).collect();
@@ -145,7 +152,7 @@ impl Charge {
     }
 
     /// The cost that a response states by these numbers: at the price of the model that the request
-    /// asks for, or of one that the response names if that is dearer.
+    /// asks for, or of one that the response names if that is dearer or alone holds.
     fn stated(&self, settle: &Settle, numbers: &[Option<u64>]) -> Option<u64> {
         let asked = settle.stated(numbers, self.prices.as_ref());
         let Some((prices, _)) = &self.prices else {
@@ -155,7 +162,8 @@ impl Charge {
             let its = (Arc::clone(prices), Some(*place));
             settle.stated(numbers, Some(&its))
         });
-        named.fold(asked, Option::max)
+        let least = asked.filter(|_| !self.by_response || self.named.is_empty());
+        named.fold(least, Option::max)
     }
 
     /// What was reserved, as much as it would be for the dearest model that the response names: a
@@ -223,7 +231,7 @@ impl Charge {
                 None => "its whole reservation",
             };
             let hint = if streamed {
-                ": OpenAI's streams state it where the request says \"stream_options\": {\"include_usage\": true}"
+                ": OpenAI's streams state it where the request says \"stream_options\": {\"include_usage\": true}; `ask = true` of `settle` adds that"
             } else {
                 ""
             };

@@ -154,8 +154,12 @@ impl FieldScanner {
         self.carrier == Carrier::Events
     }
 
-    /// The last number at each path; to be called when the body has ended.
+    /// The last number at each path, to be called when the body has ended; none where one of them
+    /// is there and is no number: then the others are not the whole cost.
     pub fn finish(self) -> SmallVec<[Option<u64>; 2]> {
+        if self.json.is_unreadable() {
+            return SmallVec::new();
+        }
         self.json.numbers()
     }
 

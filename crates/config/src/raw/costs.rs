@@ -60,6 +60,9 @@ table! {
         /// Bytes per unit of a response that the client breaks off before its cost is known. Default: such a response costs `max`.
         /// It costs at least the estimate. Without an estimate such a response costs what was reserved.
         broken_off_per: Bytes [1..=1 << 40] => "4B",
+        /// Whether the gateway asks for the usage of a streamed chat completion whose client does not (`stream_options.include_usage`), and takes
+        /// the event that states it out of the response again. For `usage = "openai"`, and for bodies up to `server.body_facts`.
+        ask: bool = false => true,
         /// The cost of a complete response (2xx) that does not state its cost. Without an estimate it costs what was reserved.
         untold: RawUntold = "estimate" => "max",
     }

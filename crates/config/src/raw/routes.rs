@@ -41,7 +41,7 @@ table! {
         /// Changes to the headers of the response, also of redirects and other responses of the gateway itself. To a refusal they add
         /// only headers that it does not have.
         response_headers: RawHeaders => { set = { "x-served-by" = "{route}" } },
-        /// The body of refusals on this route: a table, or `json-rpc`. Then a refused JSON-RPC call (of an MCP client, for example) gets a JSON-RPC
+        /// The body of refusals on this route: a table, `openai`, or `json-rpc`. Then a refused JSON-RPC call (of an MCP client, for example) gets a JSON-RPC
         /// error with its `id` and HTTP status 200, and other requests get a problem document. The body of each request of the route is read, up to
         /// `server.body_facts`.
         refusal: Refusal => { body = "slow down\n", content_type = "text/plain" },
@@ -94,6 +94,9 @@ table! {
         @required("upstream = \"cheaper\"") upstream: Text => "cheaper",
         /// The limits that requests to this upstream are charged on, beside those of the route that it does not replace.
         limits: Vec<At<ShortOr<Text, RawRouteLimit>>> = [] => ["cheap_month"],
+        /// The model that this upstream serves, whatever model the request asks for: limits with `prices` charge its price. Default: the
+        /// model that the response names, and until then, or where it names none, the one that the request asks for.
+        model: Text => "gpt-4o-mini",
     }
 }
 
@@ -136,6 +139,9 @@ words! {
     pub(crate) enum RawRefusalForm {
         /// JSON-RPC errors.
         JsonRpc = "json-rpc",
+        /// Problem documents with `error.message`, which the clients of OpenAI, Anthropic and LiteLLM print. Unlike the other forms also for
+        /// what is refused for another reason than a limit: 400, 401, 404, 413.
+        OpenAi = "openai",
     }
 }
 

@@ -162,7 +162,8 @@ settings! {
     for UpstreamTimeouts as RawUpstreamTimeouts {
         /// To connect.
         connect: Micros [TIMEOUT] = "1s",
-        /// From the end of the request to the head of the response; after that 504.
+        /// From the end of the request to the head of the response; after that 504. An upstream of a route with a limit that the body of the
+        /// response settles has 10 minutes for this and for `idle`, unless they are written: so long do clients of language models wait.
         response: Micros [TIMEOUT] = "30s",
         /// Between two pieces of a body, in either direction.
         idle: Micros [TIMEOUT] = "60s",

@@ -19,6 +19,7 @@ use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_limit::words;
+use tollgate_policy::usage::Preset;
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 
 /// What one variant of a limit can pay at once.
@@ -135,6 +136,15 @@ fn settlement(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<Settleme
         None => keeps_reservations(raw, context),
     }
     let from = from?;
+    let presets = raw.usage.get().into_iter().flat_map(|list| &list.value);
+    let is_openai = presets
+        .into_iter()
+        .any(|preset| preset.value == Preset::OpenAi);
+    if let (Some(place), true, false) = (raw.ask.place(), raw.ask().value, is_openai) {
+        let title = "`ask` is for `usage = \"openai\"`";
+        let label = "only OpenAI's chat completions leave the usage out of a stream";
+        context.error(title, place, label);
+    }
     if let (Some(place), SettleFrom::Bytes { .. }) = (raw.broken_off_per.place(), &from) {
         let title = "`broken_off_per` is for a cost that the response says";
         let label = "by `bytes` a response costs what was sent of it, broken off or not";
@@ -147,6 +157,7 @@ fn settlement(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<Settleme
             most,
             broken_off_per: raw.broken_off_per.get().map(|at| at.value),
             untold_costs_most: raw.untold().value == RawUntold::Max,
+            ask: raw.ask().value,
         },
         estimate: raw.estimate.place(),
         max: raw.max.place(),

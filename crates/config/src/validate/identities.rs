@@ -182,7 +182,7 @@ pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
     context
         .error(title, text.part(0, kind.len()), label)
         .maybe_help(header)
-        .note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM`, `client_certificate`, `json:PATH`, `form:NAME` and `graphql:operation`");
+        .note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM`, `client_certificate`, `json:PATH`, `json-digest:PATH`, `form:NAME` and `graphql:operation`");
     None
 }
 

@@ -116,6 +116,7 @@ fn refusal(
 ) -> Option<RefusalBody> {
     let raw = match &written.value {
         ShortOr::Short(RawRefusalForm::JsonRpc) => return Some(RefusalBody::JsonRpc),
+        ShortOr::Short(RawRefusalForm::OpenAi) => return Some(RefusalBody::OpenAi),
         ShortOr::Table(raw) => raw,
     };
     let (template, place) = match (raw.body.get(), raw.body_file.get()) {

@@ -27,7 +27,7 @@ use tollgate_policy::identity::{Identity, Source, WhenUnknown};
 use tollgate_policy::prices::Price;
 use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, RouteLimit, Segment, Target};
 use tollgate_policy::upstream::ServerAddress;
-use tollgate_policy::{Policy, Rule, ScopePart};
+use tollgate_policy::{Count, Policy, Rule, ScopePart, StatusMatch};
 
 /// Warns of unused names and of legal but probably unintended settings.
 pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
@@ -230,10 +230,14 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             // Descriptors come from a program that asks, not from clients.
             parts.contains(&ScopePart::Identity(index)) && !parts.contains(&ScopePart::Descriptor)
         };
-        // A limit without made-up parts on the same route bounds the gain from invented keys.
+        // A limit without made-up parts on the same route bounds the gain from invented keys, unless
+        // it gives back what an invented key that the upstream refuses was charged.
         let is_evaded = |limit: &RouteLimit| {
-            let mut identities = policy.rules[limit.rule].scope.identities();
-            is_fresh(limit) || identities.any(|other| can_be_made_up(&policy.identities[other]))
+            let rule = &policy.rules[limit.rule];
+            let mut identities = rule.scope.identities();
+            is_fresh(limit)
+                || gives_errors_back(rule)
+                || identities.any(|other| can_be_made_up(&policy.identities[other]))
         };
         let unbounded = policy.routes.iter().any(|route| {
             route.limits.iter().any(is_fresh)
@@ -252,6 +256,12 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 .help("list the callers, or verify a token (jwt), or add a limit to the same routes that is split by none of these, such as one per \"address\"");
         }
     }
+}
+
+/// Whether a request that the upstream refuses with a 4xx can be charged nothing.
+fn gives_errors_back(rule: &Rule) -> bool {
+    let is_error = |status: &StatusMatch| status.from <= 499 && status.to >= 400;
+    rule.count != Count::All || rule.refund_on.iter().any(is_error)
 }
 
 /// Whether a client can invent keys of this identity.

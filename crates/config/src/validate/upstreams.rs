@@ -14,10 +14,12 @@ use crate::raw::{RawFile, RawServer, Retries, RetryOn};
 use crate::reader::{Table, literal};
 use crate::source::At;
 use crate::text::Text;
-use tollgate_policy::UpstreamTimeouts;
+use tollgate_limit::Micros;
+use tollgate_policy::route::{Route, RouteLimit};
 use tollgate_policy::upstream::{
     HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, Upstream,
 };
+use tollgate_policy::{Rule, SettleFrom, UpstreamTimeouts};
 
 /// The upstreams of a file.
 #[derive(Debug, Default)]
@@ -78,6 +80,48 @@ impl Upstreams {
         };
         self.add(text.as_str(), false, upstream);
         Some(self.list.len() - 1)
+    }
+}
+
+/// How long a language model may take, as the clients of OpenAI and Anthropic wait for it.
+const MODEL_TIME: Micros = Micros::from_secs(600);
+
+impl Upstreams {
+    /// Gives the upstreams of routes whose responses state their cost in the body the time of a
+    /// language model, where the file writes none.
+    pub(crate) fn wait_for_models(
+        &mut self,
+        routes: &[Route],
+        rules: &[Rule],
+        context: &Context<'_>,
+    ) {
+        let states_cost = |limit: &RouteLimit| {
+            let settle = rules[limit.rule].settle.as_ref();
+            settle.is_some_and(|settle| matches!(settle.from, SettleFrom::Json(_)))
+        };
+        for route in routes {
+            for target in 0..=route.over_limit.len() {
+                let over = route.over_limit(target).map(|over| over.upstream);
+                let index = over.or(route.target.upstream());
+                let Some(upstream) = index.and_then(|index| self.list.get_mut(index)) else {
+                    continue;
+                };
+                if !route.limits_of(target).iter().any(states_cost) {
+                    continue;
+                }
+                let name = Arc::clone(&upstream.name);
+                let written = |key| context.place(&format!("upstreams.{name}.timeouts.{key}"));
+                let timeouts = &mut Arc::make_mut(upstream).timeouts;
+                for (key, timeout) in [
+                    ("response", &mut timeouts.response),
+                    ("idle", &mut timeouts.idle),
+                ] {
+                    if written(key).is_none() {
+                        *timeout = MODEL_TIME;
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Body, SizeHint};
+use http_body::{Body, Frame, SizeHint};
 
+use super::usage_event::UsageEvent;
 use super::{BodyError, FramePoll};
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Payload;
@@ -50,6 +51,8 @@ pub struct Guarded<B: Body, G: Guard> {
     bytes: u64,
     /// Unparsed headers of its head.
     verbatim: Option<Verbatim>,
+    /// Takes out the usage of a stream, once the guard has read it.
+    usage: Option<Box<UsageEvent>>,
 }
 
 impl<B: Body, G: Guard> Guarded<B, G> {
@@ -60,6 +63,7 @@ impl<B: Body, G: Guard> Guarded<B, G> {
             guard: Some(guard),
             bytes: 0,
             verbatim: None,
+            usage: None,
         }
     }
 
@@ -70,6 +74,7 @@ impl<B: Body, G: Guard> Guarded<B, G> {
             guard: None,
             bytes: 0,
             verbatim: None,
+            usage: None,
         }
     }
 
@@ -78,6 +83,27 @@ impl<B: Body, G: Guard> Guarded<B, G> {
     pub fn with(mut self, verbatim: Option<Verbatim>) -> Self {
         self.verbatim = verbatim;
         self
+    }
+
+    /// Takes out the event that states the usage of a stream.
+    #[must_use]
+    pub fn without_usage(mut self) -> Self {
+        self.usage = Some(Box::default());
+        self
+    }
+
+    /// What passes of a piece; after the last one also what was held back.
+    fn passed(&mut self, piece: Bytes) -> Bytes {
+        let Some(usage) = &mut self.usage else {
+            return piece;
+        };
+        let passed = usage.feed(piece);
+        if !self.body.is_end_stream() {
+            return passed;
+        }
+        let rest = usage.finish();
+        self.usage = None;
+        [passed, rest].concat().into()
     }
 
     fn finish(&mut self, outcome: Outcome<'_>) {
@@ -118,28 +144,43 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         let this = self.get_mut();
-        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
-        match &frame {
-            None => this.finish(Outcome::Whole),
-            Some(Err(error)) => this.finish(Outcome::Broken(error)),
-            Some(Ok(frame)) => {
-                if let Some(piece) = frame.data_ref() {
-                    this.bytes += piece.len() as u64;
-                    if let Some(guard) = &mut this.guard {
-                        guard.on_data(piece);
+        loop {
+            let mut frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+            match &mut frame {
+                None => {
+                    let rest = this.usage.take().map(|mut usage| usage.finish());
+                    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+                        // The body is polled again, and is at its end then, too.
+                        this.bytes += rest.len() as u64;
+                        return Poll::Ready(Some(Ok(Frame::data(rest))));
                     }
-                } else if let (Some(trailers), Some(guard)) =
-                    (frame.trailers_ref(), &mut this.guard)
-                {
-                    guard.on_trailers(trailers);
-                }
-                // A connection does not poll again after the last piece of a body of known length.
-                if this.body.is_end_stream() {
                     this.finish(Outcome::Whole);
                 }
+                Some(Err(error)) => this.finish(Outcome::Broken(error)),
+                Some(Ok(part)) => {
+                    if let Some(piece) = part.data_mut().map(std::mem::take) {
+                        if let Some(guard) = &mut this.guard {
+                            guard.on_data(&piece);
+                        }
+                        let piece = this.passed(piece);
+                        if piece.is_empty() && !this.body.is_end_stream() {
+                            continue;
+                        }
+                        this.bytes += piece.len() as u64;
+                        *part = Frame::data(piece);
+                    } else if let (Some(trailers), Some(guard)) =
+                        (part.trailers_ref(), &mut this.guard)
+                    {
+                        guard.on_trailers(trailers);
+                    }
+                    // A connection does not poll again after the last piece of a body of known length.
+                    if this.body.is_end_stream() {
+                        this.finish(Outcome::Whole);
+                    }
+                }
             }
+            return Poll::Ready(frame);
         }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -147,6 +188,9 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.usage.is_some() {
+            return SizeHint::default();
+        }
         self.body.size_hint()
     }
 }

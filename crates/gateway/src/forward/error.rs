@@ -120,12 +120,12 @@ impl ForwardError {
     /// The party to blame. The match has no wildcard, so that every new variant must name one.
     pub const fn blame(&self) -> Blame {
         let (cause, sign) = match self {
-            Self::Connect(_)
-            | Self::ConnectTimeout
-            | Self::Tls(_)
-            | Self::ResponseTimeout {
+            Self::Connect(_) | Self::ConnectTimeout | Self::Tls(_) => {
+                (Cause::Upstream, ServerSign::Failed)
+            }
+            Self::ResponseTimeout {
                 after_callers_deadline: false,
-            } => (Cause::Upstream, ServerSign::Failed),
+            } => (Cause::Silence, ServerSign::Failed),
             Self::NoServer => (Cause::Upstream, ServerSign::Nothing),
             Self::Overloaded | Self::TotalTimeout => (Cause::Gateway, ServerSign::Full),
             // These earn no credit, and do not cost as much as a response that the client broke off.

@@ -85,6 +85,7 @@ impl<'s> Driver<'_, 's> {
         // A proxy that asks for a decision sends the request to its own upstream, whose budget must
         // hold.
         request.passes_on = self.body.is_some();
+        request.under_way = Some(&self.gateway.side.shared.under_way);
         let mut admission = Admission::default();
         let outcome = self.drive(&mut admission, &mut request, facts).await;
         self.context.count_near();
@@ -193,6 +194,7 @@ impl<'s> Driver<'_, 's> {
             None => body_elsewhere(&snapshot.policy, asked, head.headers())?,
         };
         self.context.calls = facts.take_calls().map(Box::new);
+        self.context.hides_usage = self.body.is_some() && facts.lacks_usage;
         Ok(facts)
     }
 

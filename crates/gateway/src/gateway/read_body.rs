@@ -70,11 +70,21 @@ impl Gateway {
             }
             replay.push(frame);
         }
+        let mut facts = reading.finish();
+        if let Ok(facts) = &mut facts {
+            facts.lacks_usage &= head.uri().path().ends_with("/completions");
+            if facts.lacks_usage {
+                replay.insert_after(b'{', INCLUDE_USAGE);
+            }
+        }
         replay.hold(held);
         body.replay(replay);
-        Ok(reading.finish()?)
+        Ok(facts?)
     }
 }
+
+/// Asks for the usage of a stream; a member follows it.
+const INCLUDE_USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
 
 /// What is known of a body that another program keeps.
 pub(super) fn body_elsewhere(

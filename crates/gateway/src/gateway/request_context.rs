@@ -56,6 +56,8 @@ pub(super) struct RequestContext {
     upstream_micros: Option<u64>,
     reason: &'static str,
     turned_away: bool,
+    /// Whether the client did not ask for the usage of the stream that it gets.
+    pub(super) hides_usage: bool,
     pub(super) status: u16,
     /// The number of body bytes received.
     pub(super) received: Received,
@@ -106,6 +108,7 @@ impl RequestContext {
                 upstream_micros: None,
                 reason: "",
                 turned_away: false,
+                hides_usage: false,
                 status: STATUS_CLIENT_LEFT,
                 received: Received::default(),
                 callers_deadline: None,
@@ -169,7 +172,10 @@ impl RequestContext {
 
     /// The refusal by the limits.
     pub(super) fn denial(&self) -> Rejection {
-        let refused = self.account.refused(&self.snapshot.policy);
+        let (policy, now) = (&self.snapshot.policy, self.side.clock.now());
+        let refused = self
+            .account
+            .refused(policy, Some(&self.side.under_way), now);
         refused.map_or(Rejection::Overloaded, Rejection::Denied)
     }
 

@@ -1,5 +1,6 @@
 //! Completes a response, and records it when it has been sent.
 
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
 
 use super::request_context::{Closing, RequestContext, STATUS_CLIENT_LEFT};
@@ -35,7 +36,18 @@ pub(super) fn pass_on(
     context.answered(&response, None, blame.cause, unreadable);
     context.set_deadline(callers_deadline);
     let Some(tunnel) = tunnel else {
-        return response.map(|body| Guarded::new(body, Closing(context)).with(verbatim));
+        let hides_usage = context.hides_usage && is_event_stream(response.headers());
+        if hides_usage {
+            response.headers_mut().remove(CONTENT_LENGTH);
+        }
+        return response.map(|body| {
+            let body = Guarded::new(body, Closing(context)).with(verbatim);
+            if hides_usage {
+                body.without_usage()
+            } else {
+                body
+            }
+        });
     };
     // The tunnel holds the permit, and with it the slot of a concurrency limit. A drain waits for a
     // tunnel as for a request.
@@ -46,6 +58,13 @@ pub(super) fn pass_on(
         context.close(carried.down, None);
     });
     response.map(Guarded::bare)
+}
+
+/// Whether the body is a stream of events that can be read.
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
+        && !headers.contains_key(CONTENT_ENCODING)
 }
 
 /// Completes the response to a refused request. `spare` is the request's header table; a response

@@ -73,7 +73,7 @@ impl Snapshot {
         let routes: Vec<&str> = policy.routes.iter().map(|one| &*one.name).collect();
         let upstreams: Vec<&str> = policy.upstreams.iter().map(|one| &*one.name).collect();
         let labels = metrics.resolve(&routes, &upstreams);
-        let quota = QuotaFields::new(&policy.responses, &policy.limits);
+        let quota = QuotaFields::new(&policy.responses, &policy.limits, &policy.rules);
         let follows = policy
             .limits
             .iter()

@@ -108,7 +108,11 @@ fn refund_of_a_request_that_waited_lets_no_later_window_grant_more() {
         let credit = Cause::Upstream.credit().expect("the upstream alone");
         waiting.refund("l", 5, credit);
         let look = take(&limiter, &limit, 0, at_second(170)).expect("it takes nothing");
-        assert_eq!(look.outcomes()[0].standing.remaining(), expected, "{kind:?}");
+        assert_eq!(
+            look.outcomes()[0].standing.remaining(),
+            expected,
+            "{kind:?}"
+        );
     }
 }
 

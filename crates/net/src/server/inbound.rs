@@ -58,6 +58,20 @@ impl Replay {
         }
     }
 
+    /// Inserts `text` behind the first byte that is `mark`, if there is one.
+    pub fn insert_after(&mut self, mark: u8, text: &'static [u8]) {
+        self.end();
+        let at = |piece: &Bytes| piece.iter().position(|byte| *byte == mark);
+        let found = self.pieces.iter().map(at).enumerate();
+        let found = found.filter_map(|(place, at)| Some((place, at?))).next();
+        if let Some((place, at)) = found {
+            let rest = self.pieces[place].split_off(at + 1);
+            let more = [Bytes::from_static(text), rest];
+            let more = more.into_iter().filter(|piece| !piece.is_empty());
+            self.pieces.insert_many(place + 1, more);
+        }
+    }
+
     fn end(&mut self) {
         if !self.gathered.is_empty() {
             let piece = std::mem::take(&mut self.gathered).freeze();

@@ -31,7 +31,10 @@ pub struct BodyFacts {
     pub(super) state: ReadState,
     pub(super) members: Option<Members>,
     pub(super) fields: SmallVec<[(usize, Vec<u8>); 1]>,
+    pub(super) digests: SmallVec<[(usize, Vec<u8>); 1]>,
     pub(super) operation: Option<Vec<u8>>,
+    /// Whether it asks for a stream without its usage, which is asked for in its place.
+    pub lacks_usage: bool,
 }
 
 impl BodyFacts {
@@ -51,7 +54,9 @@ impl BodyFacts {
             state: ReadState::Skipped,
             members: None,
             fields: SmallVec::new(),
+            digests: SmallVec::new(),
             operation: None,
+            lacks_usage: false,
         }
     }
 
@@ -116,10 +121,11 @@ impl BodyFacts {
             Source::Json(path) => self.member(path)?.value.as_ref().and_then(words),
             Source::Form(name) => {
                 let place = self.wanted.forms.iter().position(|known| known == name)?;
-                let mut fields = self.fields.iter();
-                fields
-                    .find(|(field, _)| *field == place)
-                    .map(|(_, value)| Cow::Borrowed(value.as_slice()))
+                found_at(&self.fields, place)
+            }
+            Source::JsonDigest(path) => {
+                let place = self.wanted.digests.iter().position(|known| known == path)?;
+                found_at(&self.digests, place)
             }
             Source::GraphqlOperation => self.operation.as_deref().map(Cow::Borrowed),
             _ => None,
@@ -193,6 +199,12 @@ impl BodyFacts {
         }
         Ok(())
     }
+}
+
+/// What was found at this place.
+fn found_at(found: &[(usize, Vec<u8>)], place: usize) -> Option<Cow<'_, [u8]>> {
+    let (_, value) = found.iter().find(|(known, _)| *known == place)?;
+    Some(Cow::Borrowed(value))
 }
 
 /// A value as a key; `None`: servers could read it as different ones.

@@ -11,6 +11,8 @@ use crate::source::Source;
 pub struct Wanted {
     pub(super) paths: Arc<Paths>,
     pub(super) forms: Vec<String>,
+    /// The members of which a digest is asked for.
+    pub(super) digests: Vec<Vec<String>>,
 }
 
 /// What one request's body is asked for.
@@ -22,9 +24,13 @@ pub struct Asked {
     pub(super) same: PathSet,
     /// Fields of a form.
     pub(super) forms: u64,
+    /// Digests of members.
+    pub(super) digests: u64,
     pub(super) graphql: bool,
     /// The ids of JSON-RPC calls.
     pub(super) calls: bool,
+    /// Whether it asks for a stream without its usage.
+    pub(super) usage: bool,
     /// Whether a route depends on it.
     routes: bool,
 }
@@ -47,8 +53,10 @@ impl Asked {
             json: self.json | other.json,
             same: self.same | other.same,
             forms: self.forms | other.forms,
+            digests: self.digests | other.digests,
             graphql: self.graphql | other.graphql,
             calls: self.calls | other.calls,
+            usage: self.usage | other.usage,
             routes: self.routes | other.routes,
         }
     }
@@ -70,13 +78,11 @@ impl Wanted {
         let mut asked = Asked::default();
         match source {
             Source::Json(path) => asked.same = self.path(path)?,
-            Source::Form(name) => {
-                let known = self.forms.iter().position(|known| known == name);
-                let place = known.unwrap_or_else(|| {
-                    self.forms.push(name.clone());
-                    self.forms.len() - 1
-                });
-                asked.forms = 1_u64.checked_shl(u32::try_from(place).ok()?)?;
+            Source::Form(name) => asked.forms = bit_of(&mut self.forms, name)?,
+            Source::JsonDigest(path) => {
+                asked.digests = bit_of(&mut self.digests, path)?;
+                // A member of this name that is there twice is refused, as others are.
+                asked.json = self.path(path)?;
             }
             Source::GraphqlOperation => {
                 for name in document::names() {
@@ -89,7 +95,7 @@ impl Wanted {
             }
             _ => {}
         }
-        asked.json = asked.same;
+        asked.json |= asked.same;
         Some(asked)
     }
 
@@ -114,11 +120,36 @@ impl Wanted {
         })
     }
 
+    /// Notes that it is asked whether the response is a stream that leaves its usage out; `None`: there
+    /// are too many members.
+    pub(crate) fn ask_usage(&mut self) -> Option<Asked> {
+        let [stream, options] = STREAM.map(|name| self.path(&[name.to_owned()]));
+        Some(Asked {
+            json: stream? | options?,
+            usage: true,
+            ..Asked::default()
+        })
+    }
+
     fn path(&mut self, path: &[String]) -> Option<PathSet> {
         Arc::make_mut(&mut self.paths)
             .add(path)
             .map(|place| 1 << place)
     }
+}
+
+/// The members by which a chat completion asks for a stream, and for its usage.
+pub(super) const STREAM: [&str; 2] = ["stream", "stream_options"];
+
+/// The bit of the place of `one` in the list, to which it is added if it is new; `None`: there are too
+/// many.
+fn bit_of<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> Option<u64> {
+    let known = list.iter().position(|known| known == one);
+    let place = known.unwrap_or_else(|| {
+        list.push(one.clone());
+        list.len() - 1
+    });
+    1_u64.checked_shl(u32::try_from(place).ok()?)
 }
 
 /// The members of a JSON-RPC call by which it is refused: its id, and what makes it a call.

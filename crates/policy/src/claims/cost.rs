@@ -8,7 +8,7 @@ use tollgate_limit::{Algorithm, Limit};
 use crate::body::BodyFacts;
 use crate::descriptor::only_line;
 use crate::prices::{ModelPrice, ModelPrices};
-use crate::route::{Match, Pattern};
+use crate::route::{Match, Route};
 use crate::usage::PerToken;
 use crate::{Cost, Rule, Settle};
 
@@ -45,10 +45,12 @@ impl From<Option<u64>> for SentBody<'_> {
 }
 
 impl Rule {
-    /// The price at which a request that takes this route is charged, where the limit counts money.
+    /// The price at which a request to this target of its route is charged, where the limit counts
+    /// money.
     pub fn model_price(
         &self,
-        pattern: &Pattern,
+        route: &Route,
+        target: usize,
         matched: &Match<'_>,
         body: SentBody<'_>,
     ) -> Option<ModelPrice> {
@@ -57,7 +59,9 @@ impl Rule {
         if self.reserves() && body.most_bytes().is_none() {
             return Some(ModelPrice::Refused);
         }
-        Some(prices.of(pattern, matched, body))
+        let of_target = route.over_limit(target).and_then(|over| over.model);
+        let asked = || prices.of(&route.pattern, matched, body);
+        Some(of_target.map_or_else(asked, ModelPrice::At))
     }
 
     /// What a request is charged at admission: the estimate of `settle` if it has one, otherwise
@@ -66,8 +70,8 @@ impl Rule {
     /// Each call of a batch costs what a request with that call alone would cost. The places of a
     /// concurrency limit are taken by requests.
     ///
-    /// What exceeds the highest cost, or cannot be read, costs a ceiling more than `limit`, a variant
-    /// of this rule, can ever grant.
+    /// What a ceiling or a reservation cannot bound, because it exceeds the highest cost or cannot be
+    /// read, costs more than `limit`, a variant of this rule, can ever grant.
     pub fn price(
         &self,
         limit: &Limit,
@@ -80,7 +84,7 @@ impl Rule {
             return of_route.unwrap_or(&self.cost).units(headers, body);
         }
         let cost = of_route.unwrap_or(&self.cost);
-        if self.ceiling && self.estimate().is_none() && cost.is_beyond(headers, body) {
+        if self.is_unbounded(cost, headers, body) {
             return limit.algorithm.greatest_cost().saturating_add(1);
         }
         match (self.estimate(), cost) {
@@ -93,6 +97,21 @@ impl Rule {
                 let units = cost.units(headers, body).saturating_mul(body.calls());
                 units.saturating_mul(self.per_token().greatest())
             }
+        }
+    }
+}
+
+impl Rule {
+    /// Whether nothing bounds what a request costs that is charged by `cost`.
+    fn is_unbounded(&self, cost: &Cost, headers: &HeaderMap, body: SentBody<'_>) -> bool {
+        match cost {
+            _ if self.estimate().is_some() => false,
+            _ if self.ceiling => cost.is_beyond(headers, body),
+            // Where another program has the body, its highest cost is all that is known.
+            Cost::Body(_) if body.facts.is_none_or(BodyFacts::is_elsewhere) => false,
+            Cost::ContentLength { .. } if body.length.is_none() => false,
+            Cost::Body(cost) if !self.reserves() => cost.hides_times(body),
+            cost => self.reserves() && cost.is_beyond(headers, body),
         }
     }
 }

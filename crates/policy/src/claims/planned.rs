@@ -70,7 +70,7 @@ impl Claims {
         headers: &HeaderMap,
         body: SentBody<'_>,
     ) {
-        let pattern = &policy.routes[matched.route].pattern;
+        let route = &policy.routes[matched.route];
         let plan = &policy.plans[matched.route];
         if who.exempt {
             return;
@@ -89,7 +89,7 @@ impl Claims {
                 continue;
             }
             let enforced = is_enforced(limit, key);
-            let model = rule.model_price(pattern, matched, body);
+            let model = rule.model_price(route, target, matched, body);
             if model == Some(ModelPrice::Refused) && enforced {
                 self.unpriced = Some(charge.rule);
                 continue;

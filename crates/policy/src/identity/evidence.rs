@@ -238,7 +238,10 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             }
             Source::ClientCertificate => Ok(not_empty(request.client_certificate)),
             Source::Application => Ok(not_empty(request.application)),
-            Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
+            Source::Json(_)
+            | Source::JsonDigest(_)
+            | Source::Form(_)
+            | Source::GraphqlOperation => {
                 Ok(request.body.get().and_then(|body| body.value(source)))
             }
         }

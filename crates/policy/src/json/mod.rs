@@ -38,6 +38,8 @@ pub struct Reader {
     same: Option<PathSet>,
     /// A response: the paths whose texts count beside their numbers.
     texts: PathSet,
+    /// A response: the paths at which the last value is no number.
+    unreadable: PathSet,
     /// The length of the longest wanted name.
     longest_name: usize,
     token: Token,
@@ -138,6 +140,7 @@ impl Reader {
             wanted,
             same,
             texts: 0,
+            unreadable: 0,
             longest_name: paths.longest_name(),
             token: Token::Between,
             next: Next::Value,
@@ -253,6 +256,12 @@ impl Reader {
             }
             None => Err(BodyFlaw::Malformed),
         }
+    }
+
+    /// Whether a response has something else than a number, `null` aside, where a number is looked
+    /// for.
+    pub const fn is_unreadable(&self) -> bool {
+        self.unreadable & !self.texts != 0
     }
 
     /// The last number at each path of a response.

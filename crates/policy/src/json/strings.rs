@@ -30,10 +30,13 @@ impl Reader {
             self.after_colon = false;
             match self.ended() {
                 0 => Role::Skipped,
-                paths if !self.is_strict() => match paths & self.texts {
-                    0 => Role::Skipped,
-                    texts => Role::Value(texts),
-                },
+                paths if !self.is_strict() => {
+                    self.found(paths & !self.texts, Some(Value::Odd));
+                    match paths & self.texts {
+                        0 => Role::Skipped,
+                        texts => Role::Value(texts),
+                    }
+                }
                 paths => Role::Value(paths),
             }
         };

@@ -63,7 +63,8 @@ impl Reader {
                 _ if self.is_strict() => self.fail(BodyFlaw::Malformed),
                 _ if matches!(byte, b':' | b',') => {}
                 _ => {
-                    self.lead = 0;
+                    let paths = self.ended();
+                    self.found(paths, Some(Value::Odd));
                     self.token = Token::Other;
                 }
             },
@@ -95,7 +96,7 @@ impl Reader {
             self.found(ended, Some(Value::Odd));
             if object && paths != 0 {
                 self.matched.push(Matched { paths, seen });
-            } else {
+            } else if self.is_strict() {
                 // A path leads through objects only: some servers may read a list as well.
                 self.found(paths, Some(Value::Odd));
             }

@@ -301,6 +301,34 @@ fn json_response_numbers_at_several_paths_are_the_last_ones() {
 }
 
 #[test]
+fn json_response_value_that_is_no_number_is_told_until_a_number_follows() {
+    let paths = paths(&["usage.in", "usage.out", "model"]);
+    let model = paths.place(&["model"]).expect("a path");
+    for (body, expected) in [
+        (r#"{"usage":{"in":1,"out":2},"model":"a"}"#, false),
+        (r#"{"usage":{"in":1,"out":null,"other":"x"}}"#, false),
+        (r#"{"usage":["x"]}"#, false),
+        (r#"{"usage":{"in":1,"out":"2"}}"#, true),
+        (r#"{"usage":{"in":1,"out":2e1}}"#, true),
+        (r#"{"usage":{"in":1,"out":-2}}"#, true),
+        (r#"{"usage":{"in":1,"out":{"n":2}}}"#, true),
+        (r#"{"usage":{"in":1,"out":[2]}}"#, true),
+        (r#"{"usage":{"in":1,"out":true}}"#, true),
+        (r#"{"usage":{"in":1,"out":NaN}}"#, true),
+        (r#"{"usage":{"in":1,"out":nan}}"#, true),
+        (r#"{"usage":{"out":"2"}}{"usage":{"out":2}}"#, false),
+        (r#"{"usage":{"out":2}}{"usage":{"out":"3"}}"#, true),
+    ] {
+        for cut in 0..body.len() {
+            let mut reader = Reader::response(&paths).with_texts(1 << model);
+            reader.feed(&body.as_bytes()[..cut]);
+            reader.feed(&body.as_bytes()[cut..]);
+            assert_eq!(reader.is_unreadable(), expected, "{body} {cut}");
+        }
+    }
+}
+
+#[test]
 fn json_response_texts_are_the_last_at_their_paths_and_bounded() {
     let mut paths = Paths::default();
     for names in [&["model"][..], &["message", "model"], &["n"]] {

@@ -27,11 +27,14 @@ impl Reader {
                 self.end_value();
             }
             Err(()) if self.is_strict() => self.fail(BodyFlaw::Malformed),
-            Err(()) if is_delimiter(byte) => {
-                self.end_value();
-                self.between(byte);
+            Err(()) => {
+                self.found(paths, Some(Value::Odd));
+                self.token = Token::Other;
+                if is_delimiter(byte) {
+                    self.end_value();
+                    self.between(byte);
+                }
             }
-            Err(()) => self.token = Token::Other,
         }
     }
 
@@ -51,10 +54,16 @@ impl Reader {
 
     /// Notes the value at the end of `paths`.
     pub(super) fn found(&mut self, paths: PathSet, value: Option<Value>) {
-        // A later member of a response of another kind leaves an earlier number, or text.
-        let counts = matches!(value, Some(Value::Number { .. } | Value::Text(_)));
-        if paths == 0 || !self.is_strict() && !counts {
-            return;
+        match &value {
+            _ if self.is_strict() => {}
+            Some(Value::Number { .. }) => self.unreadable &= !paths,
+            Some(Value::Text(_)) => {}
+            // It leaves an earlier number, or text.
+            Some(Value::Flag(_) | Value::Odd) => {
+                self.unreadable |= paths;
+                return;
+            }
+            None => return,
         }
         for place in places(paths) {
             self.values[place].clone_from(&value);

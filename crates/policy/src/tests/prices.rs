@@ -37,6 +37,7 @@ fn priced(unknown: Option<PriceIndex>) -> Policy {
         most: 0,
         broken_off_per: None,
         untold_costs_most: false,
+        ask: false,
     });
     budget.prices = Some(ModelPrices {
         prices: Arc::new(Prices::new("USD", list)),

@@ -8,6 +8,7 @@ pub(super) struct Known {
     pub(super) preset: Preset,
     pub(super) parts: &'static [(TokenKind, Option<usize>, &'static [&'static str])],
     pub(super) signs: &'static [&'static str],
+    pub(super) totals: &'static [&'static str],
 }
 
 /// The members in which a request states the most tokens of output, and those by which it asks for
@@ -63,6 +64,7 @@ const CHAT: Known = Known {
         ),
     ],
     signs: &["usage.prompt_tokens", "usage.completion_tokens"],
+    totals: &["usage.total_tokens"],
 };
 
 /// Responses: `usage` in a document, `response.usage` in the last event of a stream. In a document
@@ -111,11 +113,13 @@ const RESPONSES: Known = Known {
         "usage.input_tokens_details.cached_tokens",
         "usage.output_tokens_details.reasoning_tokens",
     ],
+    totals: &["usage.total_tokens", "response.usage.total_tokens"],
 };
 
 /// Messages: `usage` in a document; in a stream `message.usage` in the first event, and `usage` in
 /// `message_delta`, whose counts are totals so far. Cached tokens are beside the input tokens.
-/// Thinking is part of the output and not stated by itself.
+/// Thinking is part of the output and not stated by itself. Anthropic states no total; a response in
+/// OpenAI's form without details is read in this form, too.
 const MESSAGES: Known = Known {
     preset: Preset::Anthropic,
     parts: &[
@@ -145,6 +149,7 @@ const MESSAGES: Known = Known {
             None,
             &["usage.output_tokens", "message.usage.output_tokens"],
         ),
+        (TokenKind::Reasoning, Some(3), &[]),
     ],
     signs: &[
         "usage.input_tokens",
@@ -152,6 +157,7 @@ const MESSAGES: Known = Known {
         "message.usage.input_tokens",
         "message.usage.output_tokens",
     ],
+    totals: &["usage.total_tokens"],
 };
 
 /// A response of the responses API whose details are left out has only totals.
@@ -160,8 +166,10 @@ const TOTALS: Known = Known {
     parts: &[
         (TokenKind::Input, None, &["usage.input_tokens"]),
         (TokenKind::Output, None, &["usage.output_tokens"]),
+        (TokenKind::Reasoning, Some(1), &[]),
     ],
     signs: &["usage.input_tokens", "usage.output_tokens"],
+    totals: &["usage.total_tokens"],
 };
 
 /// In the order in which they are looked for.

@@ -104,6 +104,45 @@ fn usage_parts_above_their_whole_are_all_counted_and_nothing_wraps() {
 }
 
 #[test]
+fn usage_total_above_its_parts_is_reasoning_beside_the_output() {
+    for presets in [&BOTH[..], &BOTH[..1]] {
+        let usage = Usage::of_presets(presets, &APART);
+        let of = |stated: &[(&str, u64)]| units(&usage, stated);
+        let gemini = [
+            ("usage.prompt_tokens", 10),
+            ("usage.completion_tokens", 20),
+            ("usage.total_tokens", 530),
+        ];
+        assert_eq!(of(&gemini), Some(500_020_000_000_010));
+        let reasoning = "usage.completion_tokens_details.reasoning_tokens";
+        // Beside the output whether it is the larger of the two or not.
+        for (thought, total) in [(500, 530), (15, 45)] {
+            let xai = [
+                ("usage.prompt_tokens", 10),
+                ("usage.completion_tokens", 20),
+                (reasoning, thought),
+                ("usage.total_tokens", total),
+            ];
+            let expected = thought * 1_000_000_000_000 + 20_000_000_010;
+            assert_eq!(of(&xai), Some(expected), "{thought}");
+        }
+        let cached_beside = [
+            ("usage.prompt_tokens", 5),
+            ("usage.prompt_tokens_details.cached_tokens", 9),
+            ("usage.completion_tokens", 1),
+            ("usage.total_tokens", 15),
+        ];
+        assert_eq!(of(&cached_beside), Some(1_000_009_005));
+        let responses = [
+            ("usage.input_tokens", 10),
+            ("usage.output_tokens", 20),
+            ("usage.total_tokens", 530),
+        ];
+        assert_eq!(of(&responses), Some(500_020_000_000_010));
+    }
+}
+
+#[test]
 fn usage_own_numbers_are_weighted_and_absent_ones_count_zero() {
     let path = |name: &str| vec![vec!["m".to_owned(), name.to_owned()]];
     let number = |name, weight, inside| Number {

@@ -173,7 +173,10 @@ fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize
             Source::Query(_) => needs.query = true,
             Source::Path(_) => {}
             Source::JwtClaim(_) => needs.never = Some("a claim of a token"),
-            Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
+            Source::Json(_)
+            | Source::JsonDigest(_)
+            | Source::Form(_)
+            | Source::GraphqlOperation => {
                 needs.never = Some(OF_BODY);
             }
             Source::Application => needs.never = Some("the key that a service gives a request"),

@@ -207,6 +207,10 @@ problems! {
     QUOTA_EXCEEDED = TOO_MANY_REQUESTS, "https://iana.org/assignments/http-problem-types#quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded", RESOURCE_EXHAUSTED:
         "The quota is used up for now. A retry after the time given is admitted.";
 
+    /// 429: what is left is reserved by requests under way.
+    RESERVED of QUOTA_EXCEEDED:
+        "What is left is reserved by requests under way, which seldom use all of it. One of them ends within the time given.";
+
     /// 429: the largest number of concurrent requests is in progress.
     CONCURRENCY_EXCEEDED of QUOTA_EXCEEDED:
         "The largest number of concurrent requests is in progress. Retry when one has ended.";

@@ -4,6 +4,7 @@ use http::HeaderValue;
 
 use super::number;
 use tollgate_limit::{Algorithm, Limit};
+use tollgate_policy::Rule;
 
 /// The constant parts of a limit.
 #[derive(Debug)]
@@ -18,10 +19,12 @@ pub(super) struct Described {
     pub(super) quota: u64,
     /// Whether it limits concurrency, and has no window.
     pub(super) concurrent: bool,
+    /// Whether a client may have several of its buckets.
+    pub(super) partitioned: bool,
 }
 
 impl Described {
-    pub(super) fn new(limit: &Limit) -> Self {
+    pub(super) fn new(limit: &Limit, rule: Option<&Rule>) -> Self {
         let (quota, window, concurrent) = match limit.algorithm.quota() {
             Some(quota) => {
                 let most = most_at_once(&limit.algorithm, quota.burst, quota.amount);
@@ -47,6 +50,10 @@ impl Described {
         if concurrent {
             policy.extend_from_slice(b";qu=\"concurrent-requests\"");
         } else {
+            if let Some(unit) = rule.and_then(Rule::unit) {
+                policy.extend_from_slice(b";qu=");
+                policy.extend_from_slice(&quoted(&unit));
+            }
             for value in [&mut policy, &mut legacy_policy] {
                 value.extend_from_slice(b";w=");
                 number(value, window);
@@ -59,6 +66,7 @@ impl Described {
             legacy_policy: legacy_policy.into(),
             quota,
             concurrent,
+            partitioned: rule.is_some_and(|rule| rule.scope.parts().len() > 1),
         }
     }
 }

@@ -37,6 +37,7 @@ fn fields(dialects: &[Dialect], reset: Reset) -> QuotaFields {
             refusal: None,
         },
         &limits,
+        &[],
     )
 }
 
@@ -57,6 +58,7 @@ fn fact(limit: usize, standing: &Standing) -> Fact<'_> {
         standing,
         cost: 1,
         violated: false,
+        key: b"",
     }
 }
 
@@ -228,6 +230,7 @@ fn quota_headers_are_the_same_as_lines_and_as_a_table() {
                 standing,
                 cost: dice.u64(..9),
                 violated: dice.bool(),
+                key: b"",
             })
             .collect();
         let refused = dice.bool();

@@ -11,15 +11,38 @@ use crate::problem::{END, Problem};
 impl Refusal<'_> {
     /// A problem document (RFC 9457).
     pub fn document(&self, id: &str) -> Bytes {
-        let wait = self
-            .retry_after
-            .filter(|_| matches!(self.reason, Reason::Denied(_)));
+        complete(self.members().as_bytes(), self.wait(), id)
+    }
+
+    /// The same with an `error`, whose message the clients of language models print.
+    pub(super) fn document_with_error(&self, id: &str) -> Bytes {
+        let mut members = self.members();
+        members.push_str(ERROR);
+        escape_json(&mut members, &self.message());
+        for name in ["type", "code"] {
+            members.push_str("\",\"");
+            members.push_str(name);
+            members.push_str("\":\"");
+            members.push_str(self.label);
+        }
+        members.push_str("\"}");
+        complete(members.as_bytes(), self.wait(), id)
+    }
+
+    /// The wait of a refusal by limits.
+    fn wait(&self) -> Option<Micros> {
+        self.retry_after
+            .filter(|_| matches!(self.reason, Reason::Denied(_)))
+    }
+
+    /// The members that do not depend on the decision.
+    fn members(&self) -> String {
         let mut members = constant_part(&self.problem, self.detail, self.limits());
         if !self.budgets().is_empty() {
             members.push_str(BUDGETS);
             SpentBudget::write_list(self.budgets(), &mut members);
         }
-        complete(members.as_bytes(), wait, id)
+        members
     }
 }
 
@@ -93,6 +116,7 @@ fn complete(constant: &[u8], wait: Option<Micros>, id: &str) -> Bytes {
 }
 
 const VIOLATED: &str = ",\"violated-policies\":[\"";
+const ERROR: &str = ",\"error\":{\"message\":\"";
 const BUDGETS: &str = ",\"budgets\":";
 const RETRY_AFTER_MS: &[u8] = b",\"retry_after_ms\":";
 const DECISION_ID: &[u8] = b",\"decision_id\":\"";

@@ -86,7 +86,7 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
     is_whole &= pattern.headers.len() == headers.len();
     for (name, value) in entries_of(&raw.body) {
         match Source::parse(&name.value) {
-            Ok(source) if source.is_of_body() => {
+            Ok(source) if source.is_of_body() && !matches!(source, Source::JsonDigest(_)) => {
                 if value.value.as_deref() == Some("") {
                     never_empty(&name.value, value.place, context);
                 }

@@ -3,8 +3,10 @@
 use super::Compiler;
 use crate::raw::{RawOverLimit, RawRoute};
 use crate::source::At;
+use crate::text::Text;
 use crate::validate::list_of;
 use tollgate_policy::TARGETS_MAX;
+use tollgate_policy::prices::PriceIndex;
 use tollgate_policy::route::{OverLimit, RouteLimit, Target};
 
 impl Compiler<'_, '_> {
@@ -103,11 +105,37 @@ impl Compiler<'_, '_> {
         };
         let stays = |limit: &&RouteLimit| !instead_of.contains(&limit.rule);
         let limits: Vec<RouteLimit> = before.iter().filter(stays).chain(&own).cloned().collect();
+        let model = match at.model.get() {
+            Some(text) => Some(self.model_of(text, &limits)?),
+            None => None,
+        };
         let whole = self.check_claims(&limits, place) && !instead_of.is_empty();
         whole.then_some(OverLimit {
             instead_of,
             upstream: index,
             limits,
+            model,
         })
+    }
+
+    /// The price of the model that a target with these limits serves.
+    fn model_of(&mut self, text: &At<Text>, limits: &[RouteLimit]) -> Option<PriceIndex> {
+        let rules = &self.limits.rules;
+        let mut prices = limits
+            .iter()
+            .filter_map(|limit| rules[limit.rule].prices.as_ref());
+        let Some(its) = prices.next() else {
+            let title = "`model` is for a target with a limit of money";
+            let label = "none of its limits has `prices`";
+            self.context.error(title, text.place, label);
+            return None;
+        };
+        let place = its.prices.of_model(text.as_str());
+        if place.is_none() {
+            let title = format!("model `{}` has no price", text.as_str());
+            self.context
+                .error(title, text.place, "no name in [prices.models] matches it");
+        }
+        place
     }
 }

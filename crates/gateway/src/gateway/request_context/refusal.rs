@@ -21,7 +21,9 @@ impl RequestContext {
         let charges = self.account.claims.charges().iter();
         for (charge, outcome) in charges.zip(permit.outcomes()) {
             let few = self.snapshot.near[charge.limit];
-            let Some(standing) = outcome.asked() else { continue };
+            let Some(standing) = outcome.asked() else {
+                continue;
+            };
             let limit = &self.snapshot.policy.limits[charge.limit];
             let (key, at) = (self.account.claims.key(charge), self.account.at);
             match standing.verdict {

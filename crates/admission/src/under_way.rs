@@ -1,0 +1,127 @@
+//! The reservations of requests under way in one gateway. A budget that refuses only because of them is
+//! not used up: its refusal says so, and when the first of them ends at the latest.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tollgate_limit::{KeyBytes, Micros, Timestamp, words};
+use tollgate_limiter::Denied;
+use tollgate_policy::{Claims, Policy};
+use tollgate_response::Refused;
+
+/// What of each bucket is reserved by requests under way. There are as many entries as requests.
+#[derive(Debug, Default)]
+pub struct UnderWay {
+    buckets: Mutex<HashMap<Bucket, Reserved>>,
+}
+
+/// A limit's name, and the key of a caller.
+type Bucket = (Arc<str>, KeyBytes);
+
+#[derive(Debug, Default)]
+struct Reserved {
+    units: u128,
+    /// The units of each request, by its latest end and a number.
+    ends: BTreeMap<(Timestamp, u64), u64>,
+    next: u64,
+}
+
+/// The reservation of one request on one bucket, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    under_way: Arc<UnderWay>,
+    bucket: Bucket,
+    entry: (Timestamp, u64),
+}
+
+impl UnderWay {
+    /// Notes that a request reserves `units` of a bucket, and has ended at `end`.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        bucket: Bucket,
+        units: u64,
+        end: Timestamp,
+    ) -> Reservation {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let reserved = buckets.entry(bucket.clone()).or_default();
+        let entry = (end, reserved.next);
+        reserved.next += 1;
+        reserved.units += u128::from(units);
+        reserved.ends.insert(entry, units);
+        drop(buckets);
+        Reservation {
+            under_way: Arc::clone(self),
+            bucket,
+            entry,
+        }
+    }
+
+    /// The units of a bucket that are reserved, and the first end of a request that is known.
+    fn of(&self, bucket: &Bucket, now: Timestamp) -> Option<(u64, Timestamp)> {
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let reserved = buckets.get(bucket)?;
+        let mut ends = reserved.ends.keys().map(|(end, _)| *end);
+        // A stream may go on after the time for its head.
+        let soon = now.after(Micros::from_secs(1));
+        let units = u64::try_from(reserved.units).unwrap_or(u64::MAX);
+        Some((units, ends.find(|end| *end > now).unwrap_or(soon)))
+    }
+
+    /// Completes the refusal of a request with these `claims`: if each limit that refuses would admit it
+    /// without the reservations, it is no budget that is gone.
+    pub(crate) fn complete(
+        &self,
+        refused: &mut Refused,
+        denied: &Denied,
+        claims: &Claims,
+        policy: &Policy,
+        now: Timestamp,
+    ) {
+        if refused.blocked || refused.never_fits {
+            return;
+        }
+        let mut first: Option<Timestamp> = None;
+        for place in denied.refused() {
+            let charge = &claims.charges()[place];
+            let (rule, limit) = (&policy.rules[charge.rule], &policy.limits[charge.limit]);
+            let bucket = (Arc::clone(&rule.name), claims.key(charge).clone());
+            let remaining = denied.outcomes()[place].standing.remaining();
+            let Some((units, end)) = self.of(&bucket, now) else {
+                return;
+            };
+            if !rule.reserves() || remaining.saturating_add(units) < charge.cost {
+                return;
+            }
+            // The last of several limits to have enough decides.
+            first = first.max(Some(end));
+            let budget = refused.budgets.iter_mut();
+            for budget in budget.filter(|budget| budget.limit == rule.name && budget.left.is_some())
+            {
+                let in_words = |units| words::units(units, limit.currency.as_deref());
+                let whole = limit.algorithm.quota().map_or(0, |quota| quota.burst);
+                let used = whole.saturating_sub(remaining).saturating_sub(units);
+                budget.reserved = Some(in_words(units));
+                budget.used = Some(in_words(used));
+            }
+        }
+        let Some(end) = first else { return };
+        refused.budget = false;
+        refused.reserved = true;
+        refused.retry_after = refused.retry_after.map(|wait| wait.min(end.since(now)));
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let buckets = self.under_way.buckets.lock();
+        let mut buckets = buckets.unwrap_or_else(PoisonError::into_inner);
+        let Some(reserved) = buckets.get_mut(&self.bucket) else {
+            return;
+        };
+        let units = reserved.ends.remove(&self.entry).unwrap_or(0);
+        reserved.units -= u128::from(units);
+        if reserved.ends.is_empty() {
+            buckets.remove(&self.bucket);
+        }
+    }
+}
