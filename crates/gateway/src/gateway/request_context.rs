@@ -172,10 +172,10 @@ impl RequestContext {
 
     /// The refusal by the limits.
     pub(super) fn denial(&self) -> Rejection {
-        let (policy, now) = (&self.snapshot.policy, self.side.clock.now());
+        let (policy, now) = (&self.snapshot.policy, self.side.shared.clock.now());
         let refused = self
             .account
-            .refused(policy, Some(&self.side.under_way), now);
+            .refused(policy, Some(&self.side.shared.under_way), now);
         refused.map_or(Rejection::Overloaded, Rejection::Denied)
     }
 
