@@ -1,7 +1,7 @@
 # A small image without a shell: the gateway, the libraries it is linked with, certificates and time zones.
 #
-#   docker build -t tollgate .                       trained on the proxy's own load (takes three times as long)
-#   docker build -t tollgate --build-arg PGO=0 .     the same without the training
+#   docker build -t tollgate .                       takes as long as a release build
+#   docker build -t tollgate --build-arg PGO=1 .     trained on the proxy's own load: three times as long
 #   docker buildx build --platform linux/amd64,linux/arm64 -t tollgate .     for both: the other one is cross-compiled, untrained
 #   buildah build --format docker -t tollgate .      the format of Docker: OCI images have no HEALTHCHECK
 #   docker run --stop-timeout 45 -p 8080:8080 -v ./gateway.toml:/etc/tollgate/gateway.toml:ro -v tollgate:/var/lib/tollgate tollgate
@@ -10,7 +10,7 @@
 ARG BUILD_IMAGE=rust:1.95-bookworm
 
 FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
-ARG PGO=1
+ARG PGO=0
 # The architecture of the image: amd64 or arm64. Default: that of the machine that builds it.
 ARG TARGETARCH
 WORKDIR /src

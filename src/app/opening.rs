@@ -40,6 +40,7 @@ pub(crate) fn unopened(config: &Config) -> Vec<Unopened> {
     };
     for (key, file) in [
         ("log.access", access),
+        ("admin.audit", config.admin.audit.as_ref()),
         ("server.state_file", config.server.state_file.as_ref()),
     ] {
         if let Some(Err(what)) = file.map(|file| is_place_of_file(file)) {

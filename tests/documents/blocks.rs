@@ -192,6 +192,9 @@ fn write_files(directory: &Path) {
         std::fs::write(directory.join(name), &key).expect("written");
     }
     std::fs::write(directory.join("callers.toml"), CALLERS).expect("written");
+    std::fs::create_dir(directory.join("limits")).expect("made");
+    let search = "[limits.search]\nrate = \"20/minute\"\nper = \"address\"\n";
+    std::fs::write(directory.join("limits/search.toml"), search).expect("written");
     std::fs::write(directory.join("jwks.json"), JWKS).expect("written");
     std::fs::write(directory.join("issuer.pem"), ISSUER).expect("written");
     std::fs::write(

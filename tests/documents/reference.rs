@@ -14,6 +14,12 @@ use crate::session::Session;
 #[test]
 fn documents_reference_of_the_file_follows_the_schema() {
     let schema: Value = serde_json::from_str(&tollgate(&["schema"])).expect("a schema is JSON");
+    let openings = std::fs::read_to_string(root().join("docs/tables.md")).expect("a page");
+    let openings: BTreeMap<&str, &str> = openings
+        .split("\n# ")
+        .skip(1)
+        .filter_map(|opening| opening.split_once("\n\n"))
+        .collect();
     let (mut missing, mut described) = (Vec::new(), BTreeMap::new());
     // A type that several tables share is described in the first of these.
     let first = ["limits", "routes", "responses"];
@@ -25,6 +31,7 @@ fn documents_reference_of_the_file_follows_the_schema() {
             missing: &mut missing,
             described: &mut described,
             name,
+            opening: openings.get(name).expect("an opening in docs/tables.md"),
             text: String::new(),
         };
         page.table(name, about);
@@ -212,6 +219,8 @@ struct Page<'p> {
     described: &'p mut BTreeMap<String, String>,
     /// The page's name.
     name: &'p str,
+    /// An example of the table, and where it is taught.
+    opening: &'p str,
     text: String,
 }
 
@@ -229,12 +238,40 @@ impl Page<'_> {
             _ => inner,
         };
         _ = writeln!(self.text, "# {title}\n\n{}\n", description(about));
+        _ = writeln!(self.text, "{}\n", self.opening.trim_end());
         match self.inside(about) {
             Inside::Nothing => self.line(about, false, name),
-            _ => self.keys(inner, ""),
+            _ => {
+                self.overview(inner);
+                self.keys(inner, "");
+            }
         }
         let text = self.text.trim_end().len();
         self.text.truncate(text);
+        self.text.push('\n');
+    }
+
+    /// The keys of the table itself, each on a line.
+    fn overview(&mut self, of: &Value) {
+        let rows = tables(self.root, of).into_iter().flat_map(|table| {
+            properties(table).map(move |(key, about)| (key, about, is_required(table, key)))
+        });
+        self.text
+            .push_str("| key | required | default | meaning |\n|---|---|---|---|\n");
+        for (key, about, required) in rows {
+            let (written, default) = match required {
+                true => ("yes", String::new()),
+                false if is_table_of_defaults(self.root, about) => ("", String::new()),
+                false => ("", default(about)),
+            };
+            _ = writeln!(
+                self.text,
+                "| [`{key}`](#{}) | {written} | {} | {} |",
+                anchor_of(key),
+                cell(if default == "none" { "" } else { &default }),
+                cell(&sentence(&without_default(about))),
+            );
+        }
         self.text.push('\n');
     }
 
@@ -250,7 +287,7 @@ impl Page<'_> {
             }
             for (key, about) in properties(table) {
                 let shown = format!("{prefix}{key}");
-                _ = writeln!(self.text, "## {shown}\n\n{}\n", description(about));
+                _ = writeln!(self.text, "## {shown}\n\n{}\n", without_default(about));
                 self.line(about, is_required(table, key), key);
                 if let Some(kind) = reference(about) {
                     let there = &self.described[&kind];
@@ -498,16 +535,32 @@ fn default(about: &Value) -> String {
         return code(&inline(value));
     }
     let text = description(about);
-    let Some((_, rest)) = text.split_once("Default: ") else {
-        return "none".to_owned();
-    };
+    match text.split_once("Default: ") {
+        Some((_, rest)) => sentence(rest).trim_end_matches('.').to_owned(),
+        None => "none".to_owned(),
+    }
+}
+
+/// The description without its sentence about the default, which has a line of its own.
+fn without_default(about: &Value) -> String {
+    let text = description(about);
+    match text.split_once("Default: ") {
+        Some((before, rest)) => format!("{before}{}", rest[sentence(rest).len()..].trim_start())
+            .trim_end()
+            .to_owned(),
+        None => text,
+    }
+}
+
+/// The first sentence of a text.
+fn sentence(text: &str) -> String {
     let mut quoted = false;
-    let end = rest.char_indices().find(|(at, letter)| {
+    let end = text.char_indices().find(|(at, letter)| {
         quoted ^= *letter == '`';
-        let next = rest[at + letter.len_utf8()..].chars().next();
+        let next = text[at + letter.len_utf8()..].chars().next();
         !quoted && *letter == '.' && next.is_none_or(|next| next == ' ')
     });
-    rest[..end.map_or(rest.len(), |(at, _)| at)].to_owned()
+    text[..end.map_or(text.len(), |(at, _)| at + 1)].to_owned()
 }
 
 /// A value as TOML writes it on one line.

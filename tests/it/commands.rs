@@ -189,6 +189,10 @@ fn check_refuses_what_run_would_refuse_and_names_file_line_and_key() {
             "gateway.toml:4: `log.access`: .. No such file",
         ),
         (
+            "audit = \"nowhere/audit.log\"\n".to_owned(),
+            "gateway.toml:3: `admin.audit`: .. No such file",
+        ),
+        (
             "[server]\nlisten = \"unix:nowhere/socket\"\n".to_owned(),
             "gateway.toml:4: `server.listen[0]`: .. No such file",
         ),

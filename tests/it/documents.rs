@@ -63,13 +63,24 @@ fn the_shipped_file_serves_then_refuses_and_keeps_its_word() {
 
 #[test]
 fn the_configurations_of_the_packaging_are_good() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let made = rcgen::generate_simple_self_signed(["api.example.com".to_owned()]);
+    let made = made.expect("a certificate");
+    for (name, text) in [
+        ("tls.crt", made.cert.pem()),
+        ("tls.key", made.signing_key.serialize_pem()),
+    ] {
+        std::fs::write(folder.path().join(name), text).expect("written");
+    }
+    let mounted = folder.path().to_str().expect("a path of text");
     for file in [
         "packaging/compose/gateway.toml",
+        "packaging/helm/tollgate/ci/edge-values.yaml",
         "packaging/helm/tollgate/ci/redis-values.yaml",
         "packaging/helm/tollgate/values.yaml",
         "packaging/kubernetes/sidecar.yaml",
     ] {
-        let text = read(file);
+        let text = read(file).replace("/etc/tollgate-tls", mounted);
         // In a manifest it is a block of text: what is indented further than the key before it.
         let block = match text.split_once(": |\n") {
             Some((_, after)) => after

@@ -262,8 +262,11 @@ fn reset_that_makes_no_sense_is_refused_with_the_reason() {
 #[test]
 fn reset_that_cannot_be_audited_is_not_made() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("missing/audit.log");
+    let logs = folder.path().join("logs");
+    std::fs::create_dir(&logs).expect("made");
+    let file = logs.join("audit.log");
     let gateway = start(&format!("{OPERATORS}audit = '{}'\n", file.display()));
+    std::fs::remove_dir_all(&logs).expect("removed");
     exhaust(&gateway);
     let answer = reset(&gateway, &json!({ "reason": "r" }));
     assert_eq!(answer.status, 503, "{}", answer.text());

@@ -98,6 +98,8 @@ pub(crate) struct Draft {
     /// The identity `consumer`.
     pub(crate) identity: Option<Identity>,
     pub(crate) trusted: Vec<String>,
+    /// The header that has the client alone: `[address] header`.
+    pub(crate) header: Option<&'static str>,
     pub(crate) exempt: Vec<String>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<String>,

@@ -152,6 +152,9 @@ fn text(draft: &Draft, peer: Peer, sources: &[Source]) -> String {
     if by_address || !draft.trusted.is_empty() || !draft.exempt.is_empty() {
         toml.line("\n[address]");
         toml.list("trusted_proxies", &draft.trusted);
+        if let Some(header) = draft.header {
+            toml.line(format_args!("header = \"{header}\""));
+        }
         toml.list("exempt", &draft.exempt);
         if by_address {
             toml.line("ipv6_prefix = 128                      # each address for itself");

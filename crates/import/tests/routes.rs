@@ -154,9 +154,12 @@ fn import_of_nginx_is_equal_only_where_addresses_are_the_same() {
         nginx(&format!("location / {{ {A} }}")).replace("http {", &format!("http {{ {settings}"))
     };
     for (settings, words) in [
-        ("set_real_ip_from 10.0.0.0/8;", "X-Real-IP"),
         (
-            "set_real_ip_from 10.0.0.0/8; real_ip_header CF-Connecting-IP; real_ip_recursive on;",
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Client;",
+            "X-Client",
+        ),
+        (
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Real-IP; server { server_name b; real_ip_header CF-Connecting-IP; location / { limit_req zone=a; } }",
             "CF-Connecting-IP",
         ),
         (
@@ -178,16 +181,24 @@ fn import_of_nginx_is_equal_only_where_addresses_are_the_same() {
     ] {
         differs("nginx.conf", &with(settings), Peer::Nginx, &[words]);
     }
-    let text =
-        with("set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; real_ip_recursive on;");
-    equal(
-        "nginx.conf",
-        &text.replace(
+    for (header, written) in [
+        ("real_ip_header X-Forwarded-For; real_ip_recursive on;", ""),
+        ("", "header = \"x-real-ip\""),
+        ("real_ip_header X-Real-IP;", "header = \"x-real-ip\""),
+        (
+            "real_ip_header CF-Connecting-IP; real_ip_recursive on;",
+            "header = \"cf-connecting-ip\"",
+        ),
+    ] {
+        let text = with(&format!("set_real_ip_from 10.0.0.0/8; {header}")).replace(
             " limit_req_zone $binary_remote_addr zone=b:1m rate=50r/s;\n",
             "",
-        ),
-        Peer::Nginx,
-    );
+        );
+        equal("nginx.conf", &text, Peer::Nginx);
+        let toml = imported("nginx.conf", &text, Peer::Nginx).toml;
+        let expected = format!("trusted_proxies = [\"10.0.0.0/8\"]\n{written}");
+        assert!(toml.contains(&expected), "{toml}");
+    }
 }
 
 #[test]

@@ -120,20 +120,20 @@ words! {
 settings! {
     /// Timeouts for clients.
     pub struct ServerTimeouts {
-        /// To send the head of a request.
+        /// How long a client may take to send the head of a request.
         header_read: Micros [TIMEOUT] = "10s",
-        /// Between two pieces of a body, in either direction.
+        /// The longest pause between two pieces of a body, in either direction.
         body_idle: Micros [TIMEOUT] = "30s",
-        /// Between two requests of a connection.
+        /// How long a connection stays open between two requests.
         keep_alive: Micros [TIMEOUT] = "75s",
-        /// For requests in progress to finish when the gateway stops.
+        /// How long requests in progress may take to finish when the gateway stops.
         drain: Micros [TIMEOUT] = "30s",
-        /// Between SIGTERM and the start of `drain`: `/readyz` responds with 503 while requests are still accepted, so that load balancers
+        /// The time between SIGTERM and the start of `drain`: `/readyz` responds with 503 while requests are still accepted, so that load balancers
         /// stop sending them. `0s` leaves this phase out.
         drain_delay: Micros [SPAN] = "5s",
-        /// To finish the TLS handshake.
+        /// How long the TLS handshake may take.
         tls_handshake: Micros [TIMEOUT] = "10s",
-        /// Without a byte in either direction on an upgraded connection (WebSocket).
+        /// The longest time without a byte in either direction on an upgraded connection (WebSocket).
         upgrade_idle: Micros [TIMEOUT] = "5m",
     }
 }

@@ -160,17 +160,17 @@ settings! {
 settings! {
     /// Timeouts for an upstream.
     for UpstreamTimeouts as RawUpstreamTimeouts {
-        /// To connect.
+        /// How long connecting may take.
         connect: Micros [TIMEOUT] = "1s",
-        /// From the end of the request to the head of the response; after that 504. An upstream of a route with a limit that the body of the
-        /// response settles has 10 minutes for this and for `idle`, unless they are written: so long do clients of language models wait.
+        /// The longest time from the end of the request to the head of the response; after that 504. An upstream of a route with a limit that the
+        /// body of the response settles has 10 minutes for this and for `idle`, unless they are written: so long do clients of language models wait.
         response: Micros [TIMEOUT] = "30s",
-        /// Between two pieces of a body, in either direction.
+        /// The longest pause between two pieces of a body, in either direction.
         idle: Micros [TIMEOUT] = "60s",
-        /// How long an idle connection is kept at most, in whole seconds, rounded up. Shorter than the server keeps it: a request on a connection that
-        /// the server closes at that moment fails. An HTTP/1 connection is closed a second before the time that the server itself states in `Keep-Alive: timeout=N`.
+        /// How long an idle connection is kept at most, in whole seconds, rounded up. Write less than the server's own time: a request on a connection
+        /// that the server closes at that moment fails. An HTTP/1 connection is closed a second before the time that the server itself states in `Keep-Alive: timeout=N`.
         keep_alive: Micros [KEPT] = "60s",
-        /// From the decision to forward the request to the end of the response, with the wait for a connection and all attempts; after that 504, or the end of a response that has begun. Default: no bound of its own.
+        /// The longest time from the decision to forward the request to the end of the response, with the wait for a connection and all attempts; after that 504, or the end of a response that has begun. Default: no bound of its own.
         total: Option<Micros> [TIMEOUT] => "2m",
     }
     check check_timeouts;

@@ -71,7 +71,15 @@ fn is_read(name: &str) -> bool {
     endings.any(|ending| Kind::named(name, ending).is_some())
 }
 
-/// `set_real_ip_from` is `trusted_proxies`. What of it is not the same holds for all limits by address.
+/// Headers that have the client alone, as `[address] header` names them.
+const OF_CLIENT: [&str; 4] = [
+    "x-real-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fly-client-ip",
+];
+
+/// `set_real_ip_from` is `trusted_proxies`, `real_ip_header` is `header`. What of it is not the same holds for all limits by address.
 pub(super) fn real_ip(http: &[&Directive], draft: &mut Draft) {
     let mut all = Vec::new();
     for block in http {
@@ -95,15 +103,22 @@ pub(super) fn real_ip(http: &[&Directive], draft: &mut Draft) {
     }
     let is_forwarded_for = |header: &str| header.eq_ignore_ascii_case("x-forwarded-for");
     let mut headers: Vec<&str> = named("real_ip_header").map(|(one, _)| one.arg(0)).collect();
-    headers.dedup();
+    headers.sort_by_key(|header| header.to_ascii_lowercase());
+    headers.dedup_by(|one, other| one.eq_ignore_ascii_case(other));
     if headers.is_empty() {
         headers.push("X-Real-IP");
     }
-    for header in headers.iter().filter(|header| !is_forwarded_for(header)) {
-        draft.differ_by_address(either(format!(
-            "NGINX takes addresses from {header}, Tollgate from X-Forwarded-For or Forwarded of trusted_proxies, or from \
-             the PROXY protocol where the server has `proxy_protocol`"
-        )));
+    if let [only] = headers[..] {
+        let mut known = OF_CLIENT.into_iter();
+        draft.header = known.find(|known| only.eq_ignore_ascii_case(known));
+    }
+    if draft.header.is_none() {
+        for header in headers.iter().filter(|header| !is_forwarded_for(header)) {
+            draft.differ_by_address(either(format!(
+                "NGINX takes addresses from {header}; Tollgate takes them from the one header that [address] names, or \
+                 from the PROXY protocol where the server has `proxy_protocol`"
+            )));
+        }
     }
     let is_recursive = named("real_ip_recursive").any(|(one, _)| one.arg(0) == "on");
     if headers.iter().any(|header| is_forwarded_for(header)) && !is_recursive {

@@ -23,6 +23,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{- define "tollgate.account" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "tollgate.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of the Service's port that an Ingress or HTTPRoute sends to. */}}
+{{- define "tollgate.port" -}}
+{{- if .Values.ports.http }}http{{ else }}https{{ end -}}
+{{- end -}}
+
+{{/* How many pods there are at least. */}}
+{{- define "tollgate.replicas" -}}
+{{- if .Values.autoscaling.enabled }}{{ .Values.autoscaling.minReplicas }}{{ else }}{{ .Values.replicaCount }}{{ end -}}
+{{- end -}}
+
 {{- define "tollgate.metadata" -}}
 name: {{ include "tollgate.fullname" . }}
 namespace: {{ .Release.Namespace }}
