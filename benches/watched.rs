@@ -105,6 +105,7 @@ fn gateway(with: With) -> Shared {
         requests: Arc::default(),
         held: Arc::default(),
         held_bodies: Arc::default(),
+        under_way: Arc::default(),
         untrusted_proxy: Arc::default(),
         health: UpstreamHealth::default(),
         #[cfg(feature = "otlp")]

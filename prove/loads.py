@@ -130,7 +130,8 @@ async def lone(caller):
     """A caller alone: it spends its burst, waits as long as it is told and not longer, and asks once. What it was told, and that answer."""
     for _ in caller.addresses:
         await caller.burst(130)
-    for _ in range(200):
+    for _ in range(20):
+        await caller.burst(40)
         answer, said = await caller.ask()
         if answer.verdict == REFUSED:
             break

@@ -3,8 +3,9 @@
 LOADS = ["flood", "pauses", "edge", "rest", "outage"]
 
 def worst(result):
-    """The load in which the largest bucket was needed, and its span."""
-    return max(((load, cell["worst"]) for load, cell in result.get("loads", {}).items() if "worst" in cell), key=lambda pair: pair[1]["needed"], default=(None, None))
+    """The load in which the largest bucket was needed, and its span; first of those beyond what is documented."""
+    spans = [(load, cell["worst"]) for load, cell in result.get("loads", {}).items() if "worst" in cell]
+    return max(spans, key=lambda pair: (pair[1]["standing"] == "beyond", pair[1]["needed"]), default=(None, None))
 
 
 def merged(results):
@@ -18,6 +19,8 @@ def merged(results):
             kept[result["product"], result["instances"]] = result
             continue
         choose = max if result["is_ours"] else min
+        waits = [each["retry_after"] for each in (before, result) if each["retry_after"]["kept"] is not None]
+        before["retry_after"] = (min if result["is_ours"] else max)(waits, key=lambda each: each["kept"], default=before["retry_after"])
         for load in before["loads"]:
             before["loads"][load] = choose(before["loads"][load], result["loads"][load], key=lambda cell: cell.get("worst", {}).get("needed", 0))
     return list(kept.values())

@@ -124,7 +124,7 @@ fn ratelimit_fields_say_what_they_count_and_which_bucket_it_is() {
          [limits.money]\nrate = \"1 USD/day\"\nper = \"everyone\"\nprices = \"json:model\"\n\
          cost = {{ usage = \"openai\", max = 1000 }}\nsettle = {{ usage = \"openai\" }}\n\
          [limits.tokens]\nrate = \"9000/day\"\nper = \"everyone\"\nsettle = {{ usage = \"openai\", estimate = 10 }}\n\
-         [limits.bytes]\nrate = \"9000/day\"\nper = \"everyone\"\nsettle = {{ from = \"bytes\", estimate = 10 }}\n\
+         [limits.bytes]\nrate = \"9000/day\"\nper = \"everyone\"\nsettle = {{ from = \"bytes\", per = \"1B\", estimate = 10 }}\n\
          [limits.calls]\nrate = \"9000/day\"\nper = [\"address\", \"json:model\"]\nwhen_missing = \"skip\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"money\", \"tokens\", \"bytes\", \"calls\"]\n",
         model.url()
@@ -246,7 +246,7 @@ fn budget_that_is_only_reserved_is_429_for_seconds_and_402_once_it_is_spent() {
     });
     let gateway = Gateway::start(&format!(
         "[prices.models]\n\"*\" = {{ input = \"0\", output = \"1\" }}\n\
-         [limits.budget]\nrate = \"25 USD/month\"\nalgorithm = \"fixed_window\"\nper = \"address\"\nprices = \"json:model\"\n\
+         [limits.budget]\nrate = \"25 USD/day\"\nalgorithm = \"fixed_window\"\nper = \"address\"\nprices = \"json:model\"\n\
          refuse_status = 402\ncost = {{ usage = \"openai\", max = 9000000 }}\nsettle = {{ usage = \"openai\" }}\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"budget\"]\n",
         model.url()

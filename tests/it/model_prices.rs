@@ -82,7 +82,7 @@ fn prices_decision_for_a_proxy_reserves_the_dearest_price_until_it_reports_the_c
     let first = ask();
     assert_eq!(first.status, 200, "{first:?}");
     assert_eq!(first.left(), Some(314_640));
-    assert_eq!(ask().status, 402, "the rest is not enough for another");
+    assert_eq!(ask().status, 429, "the rest is only reserved");
     let permit = first.header("x-tollgate-permit").expect("a permit");
     let report = json!({"permit": permit, "status": 200, "units": 1300});
     let settled = post(&gateway, "/v1/settle", &report);

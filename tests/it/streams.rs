@@ -307,28 +307,72 @@ fn a_connection_that_is_stale_at_reuse_costs_a_get_nothing_and_a_post_is_never_s
 }
 
 #[test]
-fn http2_trailers_lose_their_pseudo_headers() {
+fn http2_trailers_with_a_pseudo_header_reset_only_their_stream() {
     let upstream = Upstream::hello();
-    let gateway = in_front_of(&upstream.url());
-    for (trailers, passed) in [
-        (block(&[(":path", "/other")]), vec![]),
-        (
-            block(&[(":authority", "other"), ("x-sum", "1")]),
-            vec!["x-sum: 1"],
-        ),
-        (vec![0x84], vec![]),
-        (block(&[("x-sum", "1")]), vec!["x-sum: 1"]),
-    ] {
+    for target in ["builtin:echo", &upstream.url()] {
+        let gateway = in_front_of(target);
+        for (what, trailers) in [
+            ("alone", block(&[(":path", "/other")])),
+            (
+                "before others",
+                block(&[(":authority", "other"), ("x-sum", "1")]),
+            ),
+            ("by its index", vec![0x84]),
+            ("of an answer", vec![0x88]),
+        ] {
+            let mut frames = Frames::open(gateway.address(), &[]);
+            frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
+            frames.send(frame(DATA, 0, 1, "x"));
+            frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, trailers));
+            // Right behind it, in the same read.
+            frames.ask(3, "GET", "/", &[]);
+            let fate = frames.fate(1);
+            assert_eq!(
+                (fate.reset, fate.goaway),
+                (Some(1), None),
+                "{target}, {what}: {fate:?}"
+            );
+            frames.ask(5, "GET", "/", &[("x-a", "b")]);
+            let fate = frames.fate(5);
+            assert_eq!(
+                (fate.status, fate.ended),
+                (Some(200), true),
+                "{target}, {what}: {fate:?}"
+            );
+        }
         let mut frames = Frames::open(gateway.address(), &[]);
         frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
-        frames.send(frame(DATA, 0, 1, "x"));
-        frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, trailers));
-        assert_eq!(frames.fate(1).status, Some(200), "{passed:?}");
-        let requests = upstream.seen();
-        let last = requests.last().expect("a request arrived");
-        assert!(last.head.starts_with("POST / "), "{last:?}");
-        assert_eq!(last.trailers, passed);
+        frames.send(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            1,
+            block(&[(":other", "1")]),
+        ));
+        assert!(
+            frames.fate(1).is_refused(),
+            "{target}: an unknown one ends the connection"
+        );
+        let mut frames = Frames::open(gateway.address(), &[]);
+        frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));
+        frames.send(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            1,
+            block(&[("x-sum", "1")]),
+        ));
+        assert_eq!(
+            frames.fate(1).status,
+            Some(200),
+            "{target}: other trailers pass"
+        );
     }
+    let requests = upstream.seen();
+    assert!(
+        requests
+            .iter()
+            .all(|seen| !seen.head.starts_with("POST") || seen.trailers == ["x-sum: 1"]),
+        "{requests:?}"
+    );
 }
 
 /// An upstream of HTTP/1.1 whose answer begins when the body has come, a piece every 100 ms; its address.

@@ -73,26 +73,28 @@ fn reset_on_mysql_reaches_the_other_gateway() {
     reaches_the_others(StoreKind::Mysql);
 }
 
-/// An upstream that accepts one request, waits until it is told to go on, and fails.
-fn failing_upstream() -> (u16, mpsc::Sender<()>) {
+/// An upstream that accepts one request, says so, waits until it is told to go on, and fails.
+fn failing_upstream() -> (u16, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
+    let (arrives, arrived) = mpsc::channel();
     let (go_on, told) = mpsc::channel();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let read = stream.read(&mut [0; 4096]).unwrap();
         assert!(read > 0, "a request");
+        arrives.send(()).unwrap();
         let _ = told.recv();
         let failure = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(failure).unwrap();
     });
-    (port, go_on)
+    (port, arrived, go_on)
 }
 
 /// A call is under way while the bucket is reset and used up. That it turns out to cost nothing returns nothing to the
 /// bucket. (What it returns to a limit that was not reset shows that it has ended.)
 fn call_under_way_returns_nothing(settings: &str) {
-    let (upstream, go_on) = failing_upstream();
+    let (upstream, arrived, go_on) = failing_upstream();
     let limit = |name: &str, rate: u32| {
         format!(
             "[limits.{name}]\nper = \"everyone\"\nrate = \"{rate}/hour\"\nrefund_on = [\"5xx\"]\n"
@@ -119,7 +121,8 @@ fn call_under_way_returns_nothing(settings: &str) {
     };
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| ask("/slow"));
-        wait_until("a call under way", || ask("/other") == Some(429));
+        arrived.recv().unwrap();
+        assert_eq!(ask("/other"), Some(429));
         assert_eq!(exhaust(gateway.port), 2);
         let body = json!({ "reason": "a test", "limit": "total" });
         let done = change(gateway.admin, "POST", "reset", &body);

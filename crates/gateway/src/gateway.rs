@@ -43,6 +43,7 @@ use request_context::RequestContext;
 pub(crate) use request_context::{CLIENT_LEFT, PANIC};
 pub(crate) use snapshot::brings_near;
 pub use snapshot::{Snapshot, near};
+use tollgate_admission::UnderWay;
 use tollgate_limit::Timestamp;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_policy::FilledEdits;

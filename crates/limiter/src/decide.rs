@@ -13,7 +13,7 @@ use tollgate_store::{Deadline, Store, StoreError};
 
 use super::decision::{Decision, Denied, Unavailable};
 use super::generation::Generation;
-use super::outcome::{By, Claims, Outcome, Outcomes, is_local, is_shared};
+use super::outcome::{By, Outcome, Outcomes, is_local, is_shared};
 use super::permit::{DrawnFrom, Permit, is_windowed, refund};
 
 /// A decision, or what the shared store must be asked for first.
@@ -48,7 +48,7 @@ impl<S: Store + Send + Sync> Deciding<'_, S> {
 /// gives that back when it is dropped.
 pub struct SharedDraw<'a, S: Store + Send + Sync> {
     generation: &'a Arc<Generation<S>>,
-    claims: Claims<'a>,
+    claims: Vec<Claim<'a>>,
     /// Empty once the request is decided.
     outcomes: Outcomes,
     from: DrawnFrom,
@@ -70,7 +70,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         if granted && outcomes.are_open() {
             return Deciding::Asking(SharedDraw {
                 generation: self,
-                claims: claims.iter().copied().collect(),
+                claims: claims.to_vec(),
                 outcomes,
                 from,
                 now,

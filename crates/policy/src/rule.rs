@@ -229,7 +229,7 @@ impl BodyCost {
         let calls = body.calls();
         let most = self.most.max(self.least).saturating_mul(calls);
         let units = match self.stated(body) {
-            Some(stated) if stated.of_one() <= most => {
+            Some(stated) if stated.output <= most => {
                 let outputs = stated.output.saturating_mul(stated.times);
                 let units = outputs.saturating_mul(each.output);
                 units.saturating_add(stated.added.saturating_mul(each.input))
@@ -251,11 +251,14 @@ impl BodyCost {
         }
     }
 
-    /// Whether the body states more than `most` for one output, or cannot be read.
-    pub(super) fn is_beyond(&self, body: SentBody<'_>) -> bool {
+    /// Whether the body states more than `most` for one output, or cannot be read. `whole`: what its
+    /// bytes add is within `most`, too.
+    pub(super) fn is_beyond(&self, body: SentBody<'_>, whole: bool) -> bool {
         let most = self.most.saturating_mul(body.calls());
-        self.stated(body)
-            .is_none_or(|stated| stated.of_one() > most)
+        self.stated(body).is_none_or(|stated| {
+            let added = if whole { stated.added } else { 0 };
+            stated.output.saturating_add(added) > most
+        })
     }
 
     /// Whether the body may ask for any number of outputs, since it cannot be read.
@@ -314,13 +317,6 @@ struct Stated {
     times: u64,
     /// What is added for its bytes.
     added: u64,
-}
-
-impl Stated {
-    /// The number of a request for one output.
-    const fn of_one(&self) -> u64 {
-        self.output.saturating_add(self.added)
-    }
 }
 
 /// How a charge is corrected from the response.

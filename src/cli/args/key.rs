@@ -132,6 +132,7 @@ pub(in crate::cli) struct KeyBlock {
 
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "tollgate key grant [OPTIONS] --in <NAME> <IDENTITY> [CALLER]... <UNITS>",
     after_help = "Examples:\n  tollgate key grant tenant acme 20 --in month\n  \
     tollgate key grant tenant acme 20 --in month --reason 'ticket 4711' --token-file token.txt\n\n\
     The units are for the window that runs, and end with it. The same grant for the same reason is made once: another reason adds again. A limit without windows takes none.\n\n\

@@ -111,7 +111,7 @@ pub(crate) async fn what_was_drawn_before_a_reset_returns_nothing<S: Subject>() 
             subject.settled().await;
             let looked = [claim(&limits[0], &key, 1)];
             let standing = subject.store().peek(&looked).await.expect("it answers");
-            assert_eq!(standing[0].remaining, left, "{kind:?}");
+            assert_eq!(standing[0].remaining(), left, "{kind:?}");
         }
     }
 }

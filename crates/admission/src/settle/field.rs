@@ -157,10 +157,12 @@ impl FieldScanner {
     /// The last number at each path, to be called when the body has ended; none where one of them
     /// is there and is no number: then the others are not the whole cost.
     pub fn finish(self) -> SmallVec<[Option<u64>; 2]> {
-        if self.json.is_unreadable() {
-            return SmallVec::new();
+        let unreadable = self.json.is_unreadable();
+        let mut numbers = self.json.numbers();
+        if unreadable {
+            numbers.fill(None);
         }
-        self.json.numbers()
+        numbers
     }
 
     fn feed_event(&mut self, byte: u8) {

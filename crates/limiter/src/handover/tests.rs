@@ -199,9 +199,7 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
         conditions: Some(&halved),
         ..Settlement::new(&limit, b"k", Change::Refund { units: 10 })
     };
-    limiter
-        .generation
-        .settle_local(refund, DrawnFrom::Bucket, start);
+    limiter.generation.settle_local(refund, DrawnFrom::Bucket);
     assert_eq!(left(), 80, "kept");
     limiter.abandon_handover();
     assert_eq!(left(), 100);

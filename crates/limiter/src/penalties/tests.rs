@@ -245,7 +245,7 @@ fn penalty_blocks_a_key_that_is_refused_too_often_until_its_end() {
     for placement in [Placement::Local, Placement::Shared] {
         let gateway = Gateway::of(placement);
         let blocked = gateway.provoke(b"bad");
-        assert!(blocked.is_penalty() && blocked.is_refused_by(0));
+        assert!(blocked.is_penalty() && blocked.refused().eq([0]));
         assert_eq!(blocked.retry_after(), Some(BLOCK), "{placement:?}");
         assert!(gateway.decide(b"good", 1).is_ok(), "another key");
         // Requests during the block neither shorten nor prolong it, though the bucket could pay.
@@ -276,11 +276,11 @@ fn penalty_over_a_bucket_that_needs_longer_says_the_later_wait_and_its_own_end()
         let gateway = Gateway::with(placement, day, Micros::from_secs(3));
         let said = gateway.provoke(b"bad");
         assert_eq!(said.retry_after(), Some(day), "{placement:?}");
-        let block = *said.block_at(0).expect("a block");
+        let block = said.outcomes()[0].block().expect("a block");
         assert_eq!((block.until, block.admits), (at(3), START.after(day)));
         gateway.clock.advance(Micros::from_secs(2));
         let later = gateway.denied(b"bad");
-        assert_eq!(later.block_at(0), Some(&block));
+        assert_eq!(later.outcomes()[0].block(), Some(block));
         assert_eq!(later.retry_after(), Some(Micros(day.0 - 2_000_000)));
         gateway.clock.advance(Micros::from_secs(1));
         let after = gateway.denied(b"bad");

@@ -15,6 +15,7 @@ use super::bounds::Place;
 use super::frames::{FrameEvent, Frames};
 use super::socket::{Socket, look_ahead, peek};
 use super::state::State;
+use super::trailers::Trailers;
 use super::window::Window;
 use crate::buffer::ReadBuffer;
 use crate::delegate_io;
@@ -170,13 +171,15 @@ delegate_io!(Transport: Plain, Tls);
 #[derive(Debug)]
 pub(super) struct Io {
     transport: Transport,
-    /// Bytes to be read first: those received while the protocol was detected.
+    /// Bytes to be read first: those received while the protocol was detected, or held back for a
+    /// while.
     ahead: Bytes,
     state: Arc<State>,
     /// Held as long as the socket.
     place: Place,
     sent: Frames,
     came: Frames,
+    trailers: Trailers,
     window: Window,
 }
 
@@ -191,15 +194,17 @@ impl Io {
     ) -> Self {
         let mut io = Self {
             transport,
-            ahead,
+            ahead: Bytes::new(),
             state,
             place,
             sent: Frames::default(),
             came: Frames::of_caller(),
+            trailers: Trailers::new(),
             window,
         };
-        let ahead = io.ahead.clone();
         io.received(&ahead);
+        let mut ahead = Vec::from(ahead);
+        io.ahead = io.trailers.pass(&mut ahead).unwrap_or(ahead).into();
         io
     }
 
@@ -243,11 +248,19 @@ impl AsyncRead for Io {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.ahead.is_empty() {
+        while self.ahead.is_empty() {
             let before = buf.filled().len();
             std::task::ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
             self.received(&buf.filled()[before..]);
-            return Poll::Ready(Ok(()));
+            let came = &mut buf.filled_mut()[before..];
+            if came.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let Some(instead) = self.trailers.pass(came) else {
+                return Poll::Ready(Ok(()));
+            };
+            buf.set_filled(before);
+            self.ahead = instead.into();
         }
         let length = self.ahead.len().min(buf.remaining());
         buf.put_slice(&self.ahead.split_to(length));

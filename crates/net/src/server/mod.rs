@@ -11,6 +11,7 @@ mod bounds;
 mod connection;
 mod frames;
 mod gathered;
+mod hpack;
 pub mod http1;
 mod inbound;
 mod interim;
@@ -21,6 +22,7 @@ mod socket;
 mod state;
 mod stats;
 mod streams;
+mod trailers;
 mod upgrade;
 mod window;
 

@@ -71,7 +71,8 @@ fn add(value: &Value, to: &mut Sha256) {
         // 1.0 and 1e0 are 1.
         Value::Number(number) => match number.as_f64() {
             Some(float) if float.fract() == 0.0 && float.abs() < EXACT => {
-                to.update(format!("{float:.0}"));
+                // -0 is 0.
+                to.update(format!("{:.0}", float + 0.0));
             }
             _ => to.update(number.to_string()),
         },

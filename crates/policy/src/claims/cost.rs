@@ -111,6 +111,7 @@ impl Rule {
             Cost::Body(_) if body.facts.is_none_or(BodyFacts::is_elsewhere) => false,
             Cost::ContentLength { .. } if body.length.is_none() => false,
             Cost::Body(cost) if !self.reserves() => cost.hides_times(body),
+            Cost::Body(cost) => cost.is_beyond(body, false),
             cost => self.reserves() && cost.is_beyond(headers, body),
         }
     }
@@ -168,7 +169,7 @@ impl Cost {
             Self::ContentLength { per, most, .. } => body
                 .length
                 .is_none_or(|bytes| bytes.div_ceil((*per).max(1)) > *most),
-            Self::Body(cost) => cost.is_beyond(body),
+            Self::Body(cost) => cost.is_beyond(body, true),
         }
     }
 }

@@ -110,11 +110,14 @@ fn prices_request_reserves_its_bytes_and_its_output_at_the_price_of_its_model() 
         (r#"{"model":"large","max_tokens":50,"n":3}"#, 10, 150 * 30),
         (r#"{"model":"large"}"#, 10, 100 * 30),
         (r#"{"model":" LARGE\t"}"#, 10, 100 * 30),
-        (r#"{"model":"large","max_tokens":"50"}"#, 10, 1000 * 30),
-        (r#"{"model":"large","max_tokens":-1}"#, 10, 1000 * 30),
     ] {
         let bytes = body.len() as u64;
         assert_eq!(reserved(&policy, body), bytes * input + output, "{body}");
+    }
+    let never = policy.rules[0].live.algorithm.greatest_cost() + 1;
+    for most in [r#""50""#, "-1", "1001"] {
+        let body = format!(r#"{{"model":"large","max_tokens":{most}}}"#);
+        assert_eq!(reserved(&policy, &body), never, "{body}");
     }
 }
 
@@ -156,19 +159,20 @@ fn place(name: &str) -> Option<PriceIndex> {
 }
 
 #[test]
-fn prices_body_that_is_not_read_reserves_the_dearest_price_and_is_settled_by_it() {
+fn prices_body_that_is_not_read_never_fits_a_reservation() {
     // Whatever the price of unknown models is: a client can make its body unreadable.
     let policy = priced(place("small*"));
     let padded = |length| BodyFacts::unread(&policy.wanted, length);
     let (known, claims) = claimed_of(&policy, padded(Some(70_000)));
     assert_eq!(known, Claimed::Complete);
     let charge = claims.charges()[0];
-    assert_eq!((charge.cost, charge.price), (70_000 * 10 + 1000 * 30, None));
+    let never = policy.rules[0].live.algorithm.greatest_cost() + 1;
+    assert_eq!((charge.cost, charge.price), (never, None));
     let body = "model=large";
     let (known, claims) = claimed_with(&policy, &[("content-type", "text/plain")], body);
     assert_eq!(known, Claimed::Complete);
     let charge = claims.charges()[0];
-    assert_eq!((charge.cost, charge.price), (11 * 10 + 1000 * 30, None));
+    assert_eq!((charge.cost, charge.price), (never, None));
     // No number of units is enough for a body without an end.
     let (known, _) = claimed_of(&policy, padded(None));
     assert!(matches!(known, Claimed::Refused(_)), "{known:?}");

@@ -51,7 +51,7 @@ fn made_up_key_beside_a_real_one_is_warned_of_unless_a_limit_bounds_it_or_its_va
              when_unknown = \"refuse\"\n[identities.tenant.callers]\n\"sha256:afacab3575137afa4e00d9cbcafcb14c9ae25f779d964eb0ea5b2c4eb5dfd163\" = {{ name = \"acme\" }}\n\
              [limits.calls]\nrate = \"60/minute\"\nper = [\"tenant\", \"json:model\"]\nwhen_missing = \"refuse\"\n\
              [limits.all]\nrate = \"600/minute\"\nper = \"tenant\"\n\
-             [limits.budget]\nrate = \"50 USD/month\"\nalgorithm = \"fixed_window\"\nper = \"tenant\"\nprices = \"json:model\"\n\
+             [limits.budget]\nrate = \"50 USD/day\"\nalgorithm = \"fixed_window\"\nper = \"tenant\"\nprices = \"json:model\"\n\
              cost = {{ usage = \"openai\", max = 1000 }}\nsettle = {{ usage = \"openai\" }}\n{more}\n\
              [[routes]]\nmatch = \"/**\"\nupstream = \"http://127.0.0.1:1\"\nlimits = [{limits}]\n\
              [[routes]]\nmatch = \"/other\"\nupstream = \"http://127.0.0.1:1\"\nlimits = [\"all\", \"budget\"]\n"
@@ -65,7 +65,12 @@ fn made_up_key_beside_a_real_one_is_warned_of_unless_a_limit_bounds_it_or_its_va
         // A model that the provider refuses is charged nothing, and has a bucket of its own.
         ("\"calls\", \"budget\"", refunds, open, true),
         ("\"calls\", \"budget\"", refunds, listed, false),
-        ("\"calls\", \"budget\"", "refund_on = \"5xx\"", open, false),
+        (
+            "\"calls\", \"budget\"",
+            "refund_on = [\"5xx\"]",
+            open,
+            false,
+        ),
         ("\"calls\", \"budget\", \"all\"", refunds, open, false),
     ] {
         let warnings = of(&file(limits, more, models)).warnings.join("\n");

@@ -182,8 +182,8 @@ fn deadline_of_a_grpc_call_that_its_route_sets_is_a_timeout_of_the_upstream() {
         conn.request().map(|_| ())
     });
     for (by_route, own, expected) in [
-        (Some("50m"), "", Cause::Upstream),
-        (Some("50m"), "Grpc-Timeout: 1m\r\n", Cause::Upstream),
+        (Some("50m"), "", Cause::Silence),
+        (Some("50m"), "Grpc-Timeout: 1m\r\n", Cause::Silence),
         (None, "Grpc-Timeout: 50m\r\n", Cause::Client),
     ] {
         let mut route = route();
@@ -210,7 +210,7 @@ fn deadline_of_a_grpc_call_after_the_total_time_of_its_upstream_takes_no_credit(
     gateway.ask(
         "POST /svc/M HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\nGrpc-Timeout: 1H\r\nContent-Length: 0\r\n\r\n",
     );
-    assert_eq!(gateway.causes(), [Cause::Upstream]);
+    assert_eq!(gateway.causes(), [Cause::Silence]);
 }
 
 const LATE: &str = "HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n";
@@ -302,7 +302,7 @@ fn deadline_of_a_caller_shields_no_hung_server() {
     for (deadline, expected) in [
         ("x", Cause::Client),
         ("1", Cause::Client),
-        ("3600000", Cause::Upstream),
+        ("3600000", Cause::Silence),
     ] {
         let hung = Origin::start(|conn| {
             conn.request()?;
