@@ -76,7 +76,6 @@ pub struct RunningGateway {
     activated: Vec<String>,
     /// Serves the draws of the previous gateway process, if there was one.
     relay: Option<Relay>,
-    /// Learns of overrides.
     overrides: Option<OwnThread>,
     /// Whether another process has replaced it.
     handed_over: AtomicBool,
@@ -92,15 +91,11 @@ pub struct RunningGateway {
 /// The parts of a running gateway that a reload and the admin listener need.
 struct Core {
     options: Options,
-    /// State that the workers' gateways share.
     gateway: gateway::Shared,
-    /// State that the workers' servers share.
     server: Arc<server::Shared>,
-    /// The same for the listeners for decisions.
     decide_server: Arc<server::Shared>,
     /// The requests admitted for other programs whose end has not been reported.
     permits: Arc<Permits>,
-    /// The state that gRPC's health service reports.
     serving: Serving,
     tls: Option<Arc<ServerTls>>,
     readiness: Readiness,
@@ -133,7 +128,6 @@ impl RunningGateway {
         &self.deciding
     }
 
-    /// The address of its admin listener.
     pub fn admin(&self) -> Option<&admin::Listen> {
         self.admin.as_ref().map(Admin::address)
     }
@@ -152,7 +146,6 @@ impl RunningGateway {
         self.core.state.lock().text = Some(text.to_owned());
     }
 
-    /// The snapshot in force.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.core.gateway.current.load_full()
     }
@@ -167,7 +160,6 @@ impl RunningGateway {
         self.core.gateway.access.as_ref()
     }
 
-    /// The counters and limits of the servers.
     pub fn server(&self) -> &server::Shared {
         &self.core.server
     }

@@ -21,7 +21,6 @@ use tokio_rustls::TlsConnector;
 use tollgate_gateway::forward::tls::client_config;
 use tollgate_policy::upstream::{Server, ServerAddress, TlsFiles};
 
-/// A service that is sent documents.
 #[derive(Clone)]
 pub(crate) struct Service {
     server: Server,
@@ -32,11 +31,9 @@ pub(crate) struct Service {
 /// Why a document was not taken.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// What happened, for the log.
     pub(crate) why: String,
     /// Whether the same document may be taken later.
     pub(crate) again: bool,
-    /// The wait that the service asked for.
     pub(crate) wait: Option<Duration>,
 }
 

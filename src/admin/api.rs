@@ -118,7 +118,6 @@ impl FromRequest<Arc<Options>> for Change {
 }
 
 impl Change {
-    /// What the body asks for.
     pub(super) fn asked<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let asked = serde_json::from_slice(&self.body);
         asked.map_err(|error| Problem::bad_request(format!("the body: {error}")))
@@ -203,7 +202,6 @@ pub(super) fn key_path(uri: &Uri, action: &str) -> Result<KeyPath, Problem> {
     Ok(KeyPath(parts))
 }
 
-/// The keys of a limit.
 pub(super) async fn keys_of(name: &str, query: &str, live: &Live) -> Answer {
     let query = Query::parse(query).map_err(Problem::bad_request)?;
     let keys = live.keys(name, query).await;
@@ -303,7 +301,6 @@ pub(super) fn typed(
     (status, headers, body.into()).into_response()
 }
 
-/// The largest body of a change.
 const BODY_MAX: usize = 16 << 10;
 
 /// How long a body may take.

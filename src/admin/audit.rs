@@ -35,25 +35,20 @@ pub struct Audit {
     paid_at: Arc<Mutex<HashMap<String, Timestamp>>>,
 }
 
-/// The document of the audit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entries {
-    /// The version of this document.
     pub format: u32,
     /// The last changes since the gateway started, the newest first.
     pub entries: Vec<Value>,
 }
 
-/// A line of the audit.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line<'l, T> {
     /// When the change was made.
     pub(super) at: String,
-    /// The operator who made it.
     pub(super) operator: &'l str,
     /// Where the request came from.
     pub(super) from: &'l str,
-    /// What was done.
     pub(super) action: &'l str,
     #[serde(flatten)]
     pub(super) details: T,
@@ -63,7 +58,6 @@ pub(super) struct Line<'l, T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was made.
     #[default]
     Made,
     /// The store did not confirm it: it may or may not have been made.
@@ -83,27 +77,19 @@ impl Outcome {
 /// A change of one bucket.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
-    /// Whether it was made.
     pub outcome: Outcome,
-    /// Why, in the operator's words.
     pub reason: String,
-    /// The limit.
     pub limit: String,
-    /// The tier whose numbers apply.
     pub tier: Option<String>,
-    /// The key of the bucket.
     #[serde(flatten)]
     pub key: Key,
-    /// `local` or `shared`.
     pub store: String,
     /// How the bucket stood before.
     pub before: Now,
-    /// How it stood after.
     pub after: Now,
     /// The override before; only of changes of overrides, and if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub override_before: Option<Setting>,
-    /// The override after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub override_after: Option<Setting>,
     /// The end of the override that was set.
@@ -150,7 +136,6 @@ impl Audit {
         })
     }
 
-    /// Counts a line of this operator.
     fn pay(&self, operator: &str) {
         let now = self.clock.now();
         let mut paid_at = self.paid_at.lock();
@@ -160,7 +145,6 @@ impl Audit {
         *paid_at = paid_at.after(EACH);
     }
 
-    /// The last changes.
     pub(super) fn entries(&self) -> Entries {
         Entries {
             format: FORMAT,
@@ -169,7 +153,6 @@ impl Audit {
     }
 }
 
-/// An audit whose file is open.
 pub(super) struct Prepared<'a> {
     audit: &'a Audit,
     operator: &'a str,
@@ -217,7 +200,6 @@ impl Prepared<'_> {
 /// The name under which the operations log knows these lines: they are logged at every level.
 pub const TARGET: &str = "audit";
 
-/// [`Entries::format`] of this version.
 const FORMAT: u32 = 1;
 
 /// The changes that are kept for `/api/v1/audit`; the file has all.

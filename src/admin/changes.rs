@@ -16,7 +16,6 @@ use tollgate_policy::Rule;
 pub(super) struct By<'b> {
     pub(super) operator: &'b Operator,
     pub(super) peer: &'b Peer,
-    /// Where it is recorded.
     pub(super) audit: &'b Audit,
 }
 
@@ -50,7 +49,6 @@ impl<'b> By<'b> {
     }
 }
 
-/// An operator's reason, for the audit.
 pub(super) fn reason(text: &str) -> Result<&str, Problem> {
     let reason = text.trim();
     if reason.is_empty() || reason.chars().count() > REASON_MAX {
@@ -124,5 +122,4 @@ pub(super) fn left_to_others(rules: &mut Vec<&Rule>, wanted: &Wanted<'_>) -> Vec
     notes
 }
 
-/// The longest reason, in characters.
 const REASON_MAX: usize = 200;

@@ -11,13 +11,11 @@ use tollgate_limiter::BlockCause;
 /// The explanation of one refused request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Decision {
-    /// The version of this document.
     pub format: u32,
     /// The decision's id, as the response's body and the access log have it.
     pub id: String,
     /// When the request's head had arrived.
     pub at: String,
-    /// The status of the refusal.
     pub status: u16,
     /// The word of the refusal in the access log.
     pub reason: String,
@@ -25,51 +23,37 @@ pub struct Decision {
     pub retry_after_ms: Option<u64>,
     /// The time from which a retry was admitted, without other draws from the same buckets.
     pub until: Option<String>,
-    /// The request.
     pub request: Request,
-    /// Its route.
     pub route: Option<String>,
     /// The upstream whose limits refused it; `null`: the route has one upstream only.
     #[serde(default)]
     pub upstream: Option<String>,
-    /// The known caller that sent it.
     pub caller: Option<String>,
-    /// The caller's tier.
     pub tier: Option<String>,
     /// The limits that were asked, in the order of the route, each before its candidate.
     pub limits: Vec<Judged>,
 }
 
-/// The properties of a refused request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Its method.
     pub method: String,
-    /// The host it asked for, as sent.
     pub host: String,
     /// Its path, without the query.
     pub path: String,
     /// Whether the path goes on: only its beginning is kept.
     pub path_is_cut: bool,
-    /// The client's address.
     pub client: Option<String>,
 }
 
-/// What one bucket said.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judged {
-    /// The limit.
     pub limit: String,
-    /// The tier whose numbers applied.
     pub tier: Option<String>,
     /// Whether this is the limit's candidate, which only counts.
     pub candidate: bool,
-    /// The limit in words.
     pub words: String,
-    /// The bucket's key.
     #[serde(flatten)]
     pub key: Key,
-    /// Units that the request asked for.
     pub cost: u64,
     /// The currency in millionths of which the limit counts; `null`: it counts units.
     #[serde(default)]
@@ -86,7 +70,6 @@ pub struct Judged {
     /// How it stands now, for a request of the same cost; under the numbers of an override that has
     /// some.
     pub now: Now,
-    /// The override in force now.
     #[serde(rename = "override")]
     pub overridden: Option<Overridden>,
 }
@@ -96,7 +79,6 @@ pub struct Judged {
 pub struct Blocked {
     /// `override`: an operator's; `penalty`: that of the limit.
     pub by: String,
-    /// Its end.
     pub until: String,
     /// When a request like this one is admitted: its end, or later where the bucket needs longer.
     pub admits_at: String,
@@ -167,5 +149,4 @@ fn decision(id: &str, refusal: &Refusal, limits: Vec<Judged>) -> Decision {
     }
 }
 
-/// [`Decision::format`] of this version.
 const FORMAT: u32 = 1;

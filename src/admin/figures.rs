@@ -8,26 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::limits::{KeyCount, LimitCounts};
 pub(super) use observe::{Observed, is_admitted, is_refused};
 
-/// What a page or a terminal shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figures {
-    /// The version of this document.
     pub format: u32,
-    /// When it was made.
     pub at: String,
-    /// `starting`, `serving` or `draining`.
     pub phase: String,
     /// The number of configurations put in force so far.
     pub generation: u64,
     /// Why the last reload was refused; `null`: it was not.
     pub last_error: Option<String>,
-    /// Connections that are open.
     pub connections: usize,
     /// Every limit, as in `/api/v1/limits`.
     pub limits: Vec<LimitFigures>,
-    /// The keys that are refused now.
     pub refused: KeysNow,
-    /// The keys that have used four fifths.
     pub near: KeysNow,
     /// The keys that limits in shadow mode, and candidates, would refuse now.
     #[serde(default)]
@@ -50,7 +43,6 @@ impl Figures {
 /// The counters of one variant of a limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LimitFigures {
-    /// Its counters.
     #[serde(flatten)]
     pub counts: LimitCounts,
     /// Admitted requests that left at most a fifth of the units, of all tiers together; counted at
@@ -63,13 +55,10 @@ pub struct LimitFigures {
 /// Rates of the counters of the same name.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PerSecond {
-    /// Requests that it admitted.
     pub allowed: f64,
-    /// Requests that it refused.
     pub refused: f64,
     /// Refusals that were only counted.
     pub shadow_refused: f64,
-    /// Admitted requests that left few units.
     pub near: f64,
 }
 
@@ -80,16 +69,13 @@ pub struct KeysNow {
     pub found: usize,
     /// The most events that a key which was not kept can have had.
     pub unseen: u64,
-    /// The keys.
     pub keys: Vec<KeyNow>,
 }
 
 /// One key of one limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeyNow {
-    /// The limit.
     pub limit: String,
-    /// The key and its events.
     #[serde(flatten)]
     pub count: KeyCount,
 }
@@ -109,12 +95,9 @@ pub struct Exact {
     pub upstreams_out: Vec<UpstreamOut>,
 }
 
-/// The state of the shared store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoreNow {
-    /// `redis`, `postgres` or `mysql`.
     pub kind: String,
-    /// Whether it responds.
     pub answers: bool,
     /// The behaviour of its limits while it does not respond; `null`: it responds.
     pub when_down: Option<String>,
@@ -130,15 +113,10 @@ pub struct StoreNow {
 /// A server that gets no requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UpstreamOut {
-    /// The upstream.
     pub upstream: String,
-    /// The server.
     pub server: String,
-    /// `ejected` or `unhealthy`.
     pub state: String,
-    /// Since when.
     pub since: Option<String>,
-    /// Its last error.
     pub error: Option<String>,
 }
 
@@ -189,5 +167,4 @@ impl PerSecond {
     }
 }
 
-/// [`Figures::format`] of this version.
 const FORMAT: u32 = 1;

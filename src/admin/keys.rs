@@ -14,18 +14,12 @@ use tollgate_limit::Limit;
 /// The buckets of one caller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallerBuckets {
-    /// The version of this document.
     pub format: u32,
-    /// The identity.
     pub identity: String,
-    /// The caller's part of a bucket's key.
     #[serde(flatten)]
     pub key: Key,
-    /// The known caller's name.
     pub caller: Option<String>,
-    /// Its tier.
     pub tier: Option<String>,
-    /// The buckets that the identity alone decides.
     pub buckets: Vec<Bucket>,
     /// The limits of which the identity decides only a part of the key: how the caller stands there
     /// depends on the other parts.
@@ -35,20 +29,15 @@ pub struct CallerBuckets {
     pub notes: Vec<String>,
 }
 
-/// One bucket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bucket {
-    /// The limit.
     pub limit: String,
-    /// The tier whose numbers apply.
     pub tier: Option<String>,
     /// The limit in words, with the numbers of the override in force.
     pub words: String,
-    /// `local` or `shared`.
     pub store: String,
     /// How it stands, for a request of one unit; under the numbers of an override that has some.
     pub now: Now,
-    /// The override in force.
     #[serde(rename = "override")]
     pub overridden: Option<Overridden>,
 }
@@ -56,9 +45,7 @@ pub struct Bucket {
 /// A limit of which the caller decides only a part of the key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Partly {
-    /// The limit.
     pub limit: String,
-    /// The parts of its keys.
     pub per: Vec<String>,
     /// Those of its buckets with this caller that were refused of late.
     pub refused: Vec<KeyCount>,
@@ -152,5 +139,4 @@ impl Live {
     }
 }
 
-/// [`CallerBuckets::format`] of this version.
 const FORMAT: u32 = 1;

@@ -13,10 +13,8 @@ use tollgate_limit::{Limit, Role, Timestamp};
 use tollgate_limiter::Snapshot as Counters;
 use tollgate_policy::{Policy, Rule};
 
-/// Every limit in force.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Limits {
-    /// The version of this document.
     pub format: u32,
     /// The limits in the order of the file, each with its tiers and its candidate.
     pub limits: Vec<LimitCounts>,
@@ -25,23 +23,16 @@ pub struct Limits {
 /// One variant of a limit, and its counts since the gateway started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LimitCounts {
-    /// The limit.
     pub limit: String,
-    /// The tier of these numbers.
     pub tier: Option<String>,
     /// Whether this is the limit's candidate, which only counts.
     pub candidate: bool,
-    /// The limit in words.
     pub words: String,
     /// What each bucket belongs to; empty: one bucket for everyone.
     pub per: Vec<String>,
-    /// `local` or `shared`.
     pub store: String,
-    /// `enforce`, `shadow` or `off`.
     pub mode: String,
-    /// Requests that it admitted.
     pub allowed: u64,
-    /// Requests that it refused.
     pub refused: u64,
     /// Refusals that were only counted.
     pub shadow_refused: u64,
@@ -59,37 +50,28 @@ pub struct LimitCounts {
 /// What a candidate and the limit in force said of the same requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Agreement {
-    /// Both admitted.
     pub both_allow: u64,
-    /// Both refused.
     pub both_refuse: u64,
     /// Only the limit in force refused.
     pub only_live_refuses: u64,
-    /// Only the candidate refused.
     pub only_candidate_refuses: u64,
 }
 
-/// The busiest keys of a limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Keys {
-    /// The version of this document.
     pub format: u32,
-    /// The limit.
     pub limit: String,
-    /// The beginning of the counted time.
     pub from: String,
     /// The most events that a key which was not kept can have had.
     pub unseen: u64,
     /// The number of keys that were found, of which `keys` has the first.
     pub found: usize,
-    /// The keys.
     pub keys: Vec<KeyCount>,
 }
 
 /// One key, and its events.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeyCount {
-    /// The key.
     #[serde(flatten)]
     pub key: Key,
     /// The tier whose numbers applied at the last event.
@@ -101,7 +83,6 @@ pub struct KeyCount {
     pub count_error: u64,
     /// Since when, without a pause of ten seconds.
     pub since: String,
-    /// The last of them.
     pub last: String,
     /// From when on a request like the last one is admitted; `null`: not known, or `near`.
     pub until: Option<String>,
@@ -132,7 +113,6 @@ pub(super) struct Query {
     pub(super) most: usize,
 }
 
-/// The order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Count,
@@ -176,7 +156,6 @@ impl Query {
 }
 
 impl Live {
-    /// Every limit in force.
     pub(super) fn limits(&self) -> Limits {
         let snapshot = self.current.load();
         let policy = &snapshot.policy;
@@ -270,7 +249,6 @@ impl Live {
         }
     }
 
-    /// The keys that were refused of late.
     pub(super) fn refused(&self) -> Vec<Busy> {
         self.counts(Counted::Refused, self.now()).keys
     }

@@ -22,7 +22,6 @@ pub(super) enum Listener {
 /// A connection of either kind. Boxed, because there are few.
 pub(super) type Connection = Pin<Box<dyn Duplex>>;
 
-/// Binds.
 pub(super) fn bind(listen: &Listen) -> io::Result<Socket> {
     Ok(match listen {
         Listen::Tcp { address, .. } => TcpListener::bind(address)?.into(),
@@ -36,7 +35,6 @@ pub(super) fn bind(listen: &Listen) -> io::Result<Socket> {
     })
 }
 
-/// The actual address of a socket.
 pub(super) fn address(socket: &Socket) -> io::Result<Listen> {
     let local = socket.local_addr()?;
     Ok(match local.as_socket() {

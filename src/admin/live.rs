@@ -20,22 +20,17 @@ use tollgate_store::clock::Clock;
 use tollgate_store::local::same_bucket;
 use tollgate_telemetry::access::KeyNames;
 
-/// The sources of live data.
 #[derive(Clone)]
 pub struct Live {
-    /// The snapshot in force.
     pub current: Arc<ArcSwap<Snapshot>>,
-    /// The clock.
     pub clock: Clock,
     /// The events of changes, for the clients that read them.
     pub events: Events,
     /// The last refusals; `None`: none are kept.
     pub refusals: Option<Refusals>,
-    /// The names of callers' keys.
     pub names: KeyNames,
     /// Whether keys are shown as they are (`log.keys = "plain"`).
     pub plain_keys: bool,
-    /// The overrides of operators.
     pub overrides: Overrides,
     /// The penalties in force whose beginning was published.
     pub penalties: Penalties,
@@ -45,7 +40,6 @@ pub struct Live {
     pub granting: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// The key of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The key in words, `address 192.0.2.7`; a key that may be a secret is `a key` unless
@@ -56,7 +50,6 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of an override.
     pub(super) fn of(one: &InForce) -> Self {
         Self {
             key: one.key.clone(),
@@ -93,7 +86,6 @@ pub struct Level {
     /// Units below zero: a debt, or what waiting requests have drawn in advance.
     #[serde(default)]
     pub owed: u64,
-    /// Units of a full bucket.
     #[serde(default)]
     pub capacity: u64,
     /// The currency in millionths of which the limit counts; `null`: it counts units.
@@ -184,7 +176,6 @@ impl Now {
 }
 
 impl Live {
-    /// The moment now.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }

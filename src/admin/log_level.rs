@@ -22,10 +22,8 @@ pub struct LogLevels {
 }
 
 struct Shared {
-    /// The level of the file.
     written: LogLevel,
     clock: Clock,
-    /// Puts a level in force.
     apply: Box<dyn Fn(LogLevel) -> Result<(), String> + Send + Sync>,
     state: Mutex<State>,
 }
@@ -37,13 +35,11 @@ struct State {
     changes: u64,
 }
 
-/// What an operator asks for.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// The level: `error`, `warn`, `info`, `debug` or `trace`.
     level: String,
-    /// Why, for the audit.
     reason: String,
     /// For how long; without it until the next change, or the end of the process.
     r#for: Option<String>,
@@ -52,12 +48,9 @@ pub(super) struct Asked {
     dry_run: bool,
 }
 
-/// The document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
-    /// The version of this document.
     pub format: u32,
-    /// The level in force.
     pub level: String,
     /// The level of the file, which is in force again after `until`.
     pub written: String,
@@ -65,7 +58,6 @@ pub struct Level {
     pub until: Option<String>,
 }
 
-/// What the audit says of a change.
 #[derive(Serialize)]
 struct Change<'c> {
     reason: &'c str,
@@ -95,7 +87,6 @@ impl LogLevels {
         }
     }
 
-    /// The document of the level in force.
     pub(super) fn level(&self) -> Level {
         let state = self.shared.state.lock();
         self.document(state.level, state.until)
@@ -192,7 +183,6 @@ impl LogLevels {
     }
 }
 
-/// [`Level::format`] of this version.
 const FORMAT: u32 = 1;
 
 /// The longest time of a change that has an end.

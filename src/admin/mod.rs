@@ -59,22 +59,16 @@ pub use webhook::Webhook;
 pub struct Options {
     /// Allowed host names, besides `localhost` and addresses.
     pub hosts: Vec<String>,
-    /// The source of `/metrics`.
     pub metrics: Metrics,
-    /// The source of `/readyz`.
     pub readiness: Readiness,
-    /// The source of `/api/v1/status`.
     pub status: Arc<dyn Fn() -> Status + Send + Sync>,
     /// The source of the other resources under `/api/v1/`.
     pub live: Live,
     /// Who may change buckets, by the configuration in force: a token that a reload removes is
     /// worth nothing from then on.
     pub operators: Arc<dyn Fn() -> Vec<Operator> + Send + Sync>,
-    /// The record of changes.
     pub audit: Audit,
-    /// The level of the operations log.
     pub log_levels: LogLevels,
-    /// Where events are sent.
     pub webhook: Option<Webhook>,
     /// Loads the configuration again; returns a summary.
     pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
@@ -142,7 +136,6 @@ impl Admin {
         })
     }
 
-    /// Lets it accept connections from now on.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
@@ -152,7 +145,6 @@ impl Admin {
         self.thread.stop();
     }
 
-    /// Its address.
     pub fn address(&self) -> &Listen {
         &self.address
     }

@@ -5,9 +5,7 @@ use tollgate_limit::{Kind, Limit, words};
 
 /// A change of a limit's numbers for one caller.
 pub(super) struct Renumbering<'r> {
-    /// The limit as the file has it.
     pub(super) limit: &'r Limit,
-    /// The limit with the other numbers.
     pub(super) under: &'r Limit,
     /// Whether the rate is another one, and the burst is not named.
     pub(super) only_rate: bool,
@@ -63,7 +61,6 @@ impl Renumbering<'_> {
     }
 }
 
-/// The verb for what is left.
 fn is_or_are(level: &Level) -> &'static str {
     if level.currency.is_some() || level.remaining == 1 {
         "is"

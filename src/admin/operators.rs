@@ -6,7 +6,6 @@ use sha2::{Digest, Sha256};
 use super::api::Problem;
 use tollgate_config::settings::{Operator, OperatorLevel};
 
-/// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     /// Its address, or the user and process on a Unix socket.
@@ -66,7 +65,6 @@ pub(super) fn shown<'o>(
     Ok(operators.iter().find(is_shown))
 }
 
-/// The bearer token of a request.
 fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Problem> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
     let (first, second) = (lines.next(), lines.next());

@@ -31,7 +31,6 @@ use checks::{checked, in_unit, refuses};
 use documents::changed_limit;
 
 impl Live {
-    /// The overrides in force.
     pub(super) fn overrides(&self) -> List {
         let snapshot = self.current.load();
         let listed = |one: InForce| Listed {

@@ -13,7 +13,6 @@ use sha2::{Digest, Sha256};
 
 use super::api::typed;
 
-/// The page and its policy.
 struct Page {
     text: String,
     policy: HeaderValue,
@@ -53,7 +52,6 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
         .any(|accept| accept.contains("text/html"))
 }
 
-/// The page.
 pub(super) fn response() -> Response {
     let page = &*PAGE;
     let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", &*page.text);

@@ -149,7 +149,6 @@ impl Live {
     }
 }
 
-/// A penalty as documents have it.
 fn penalized(limit: &Limit, block: &Block) -> Overridden {
     let numbers = limit.penalty;
     let span = numbers.map_or(0, |numbers| numbers.block.0);

@@ -12,19 +12,16 @@ pub struct Readiness {
     shared: Arc<Shared>,
 }
 
-/// The phase of the gateway's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Its listeners are not up yet.
     Starting,
-    /// It accepts requests.
     Serving,
     /// It finishes the requests in progress and accepts no new ones.
     Draining,
 }
 
 impl Phase {
-    /// A fixed word.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -34,12 +31,9 @@ impl Phase {
     }
 }
 
-/// The state of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It holds.
     Holds,
-    /// It holds, with a remark.
     HoldsWith(String),
     /// It has a problem, but the gateway stays ready.
     Strained(String),
@@ -50,14 +44,12 @@ pub enum Standing {
 /// The reasons why the gateway is ready or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The phase of its life.
     pub phase: Phase,
     /// The name and state of each condition.
     pub conditions: Vec<(String, Standing)>,
 }
 
 impl Report {
-    /// Whether it accepts requests.
     pub fn ready(&self) -> bool {
         self.phase == Phase::Serving
             && !self
@@ -89,17 +81,14 @@ impl fmt::Display for Report {
 }
 
 impl Readiness {
-    /// A gateway that is starting.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Enters a phase. Draining is final.
     pub fn enter(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
-    /// The phase of the gateway's life.
     pub fn phase(&self) -> Phase {
         match self.shared.phase.load(Ordering::Acquire) {
             0 => Phase::Starting,
@@ -130,7 +119,6 @@ impl Readiness {
         conditions.push((name, Arc::new(condition)));
     }
 
-    /// The current state.
     pub fn report(&self) -> Report {
         let conditions = self.shared.conditions.lock().clone();
         Report {

@@ -19,7 +19,6 @@ use tollgate_policy::Rule;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
-    /// Why, for the audit.
     pub(super) reason: String,
     /// The limit; `None`: every limit that the identity alone decides.
     pub(super) limit: Option<String>,
@@ -30,17 +29,12 @@ pub(super) struct Asked {
     pub(super) in_store: Option<bool>,
 }
 
-/// What was changed, or would be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reset {
-    /// The version of this document.
     pub format: u32,
-    /// Whether nothing was changed.
     pub dry_run: bool,
-    /// The caller's part of a bucket's key.
     #[serde(flatten)]
     pub key: Key,
-    /// The buckets.
     pub buckets: Vec<ResetBucket>,
     /// What is to be said about the caller.
     #[serde(default)]
@@ -50,11 +44,8 @@ pub struct Reset {
 /// One bucket that was filled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResetBucket {
-    /// The limit.
     pub limit: String,
-    /// The tier whose numbers apply.
     pub tier: Option<String>,
-    /// `local` or `shared`.
     pub store: String,
     /// How the bucket stood before.
     pub before: Now,
@@ -225,7 +216,6 @@ fn fills(rule: &Rule) -> Option<&'static str> {
     )
 }
 
-/// [`Reset::format`] of this version.
 const FORMAT: u32 = 1;
 
 #[cfg(test)]

@@ -20,13 +20,11 @@ use super::overrides::{self, Wanted};
 use super::{Options, events, guard, page};
 use tollgate_telemetry::metrics::Format;
 
-/// One endpoint.
 pub struct Endpoint {
     /// Its method; GET includes HEAD.
     pub method: &'static str,
     /// Its path as in `docs/openapi.json`. `{value}` is any number of segments.
     pub path: &'static str,
-    /// What it is for.
     pub help: &'static str,
     handler: fn() -> MethodRouter<Shared>,
 }
@@ -116,7 +114,6 @@ async fn not_allowed(method: Method, uri: Uri) -> Response {
     refused(&uri, Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail))
 }
 
-/// The list of endpoints.
 fn index(status: StatusCode) -> Response {
     let line = |one: &Endpoint| format!("{:<6} {}   {}\n", one.method, one.path, one.help);
     text(status, ENDPOINTS.iter().map(line).collect())
@@ -259,5 +256,4 @@ async fn reload(State(options): State<Shared>) -> Response {
     text(status, words + "\n")
 }
 
-/// The description of the API.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");

@@ -98,5 +98,4 @@ pub fn samples(limits: &[Snapshot], latest: &Latest, to: &mut Samples) {
     }
 }
 
-/// The denominator of a factor.
 const WHOLE: f64 = 1_024.0;

@@ -41,7 +41,6 @@ struct Shared {
     dropped: AtomicU64,
 }
 
-/// An event that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Document {
     id: String,
@@ -72,7 +71,6 @@ impl Webhook {
         })))
     }
 
-    /// Its counters.
     pub fn samples(&self, to: &mut Samples) {
         let mut counter = |name, help, count: &AtomicU64| {
             to.counter(name, help, &[], count.load(Ordering::Relaxed));

@@ -13,7 +13,6 @@ use tollgate_net::tls::ServerTls;
 
 /// The sockets that a configuration names, and the process that held them before.
 pub(super) struct Listeners {
-    /// Those for requests.
     pub(super) public: Vec<Bound>,
     /// Those over which the gateway decides for other proxies.
     pub(super) deciding: Vec<Bound>,

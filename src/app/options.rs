@@ -11,14 +11,11 @@ use tollgate_config::{Config, ConfigError, Loader};
 use tollgate_limit::{Micros, Placement};
 use tollgate_store::clock::Clock;
 
-/// The source of the configuration.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file, with its includes.
     File(PathBuf),
     /// A file, with listeners that replace its own.
     FileAt {
-        /// The file.
         path: PathBuf,
         /// The address of the gateway; `None`: as in the file.
         listen: Option<Listener>,
@@ -28,9 +25,7 @@ pub enum Source {
     },
     /// A text; `name` identifies it in messages, and its directory is the base of relative paths.
     Text {
-        /// The text.
         text: String,
-        /// Its name.
         name: String,
     },
 }
@@ -38,14 +33,11 @@ pub enum Source {
 /// The environment as a function: nothing here reads it directly.
 pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// The inputs of a gateway.
 #[derive(Clone)]
 pub struct Options {
-    /// The source of the configuration.
     pub source: Source,
     /// The values of `${…}` in it.
     pub environment: Environment,
-    /// The clock.
     pub clock: Clock,
 }
 

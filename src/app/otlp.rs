@@ -202,7 +202,6 @@ fn number(key: &str, value: u64) -> Option<Value> {
 const QUEUE_MAX: usize = 4_096;
 /// The most spans of a document.
 const BATCH_MAX: usize = 512;
-/// How long a span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
 /// How often the end of the process is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

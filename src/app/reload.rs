@@ -21,7 +21,6 @@ use tollgate_store::local::Carry;
 /// What is in force. The lock around it is never held while something may hang, so that a status, a
 /// drain and the end of the process need not wait for a reload.
 pub(super) struct State {
-    /// The configuration in force.
     pub(super) in_force: Arc<Config>,
     /// The number of configurations put in force so far.
     pub(super) generation: u64,
@@ -75,7 +74,6 @@ pub(super) struct Reloads {
     retired: Vec<Arc<Backend>>,
 }
 
-/// The event of a reload.
 #[derive(Serialize)]
 struct ReloadEvent<'e> {
     good: bool,
@@ -148,7 +146,6 @@ impl Core {
         result
     }
 
-    /// Counts a reload, and emits its event.
     fn tell_reload(&self, generation: u64, result: Result<&str, &String>) {
         let metrics = &self.gateway.metrics;
         let (good, message) = match result {
@@ -190,7 +187,6 @@ impl Core {
         let _ = self.reload_settled(&mut reloads);
     }
 
-    /// The configuration in force.
     pub(super) fn in_force(&self) -> Arc<Config> {
         Arc::clone(&self.state.lock().in_force)
     }
@@ -383,7 +379,6 @@ fn with_operators_of(old: &Config, new: &Config) -> Admin {
     }
 }
 
-/// The addresses of the listeners for decisions.
 fn decide_listeners(config: &Config) -> &[DecideListener] {
     config.decide.as_ref().map_or(&[], |decide| &decide.listen)
 }

@@ -189,7 +189,6 @@ impl Signals {
     }
 }
 
-/// Starts a reload.
 fn reload(gateway: &Arc<RunningGateway>) -> JoinHandle<()> {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -302,7 +301,6 @@ fn raise_descriptor_limit() {
 
 /// Signals to end the process count as one if they arrive within this time.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
-/// How often a drain is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The protocol libraries warn about a client's input, such as an unrequested HTTP/2 ping response:

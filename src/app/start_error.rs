@@ -10,7 +10,6 @@ use tollgate_net::tls::TlsError;
 /// The reason why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration is invalid.
     #[error("{0}")]
     Config(ConfigError),
     /// A listener cannot be bound.
@@ -36,18 +35,10 @@ pub enum StartError {
     Store(String),
     /// The admin listener cannot be bound.
     #[error("the admin listener cannot be started on {address}: {source}")]
-    Admin {
-        /// Its address.
-        address: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// A system call failed.
+    Admin { address: String, source: io::Error },
     #[error("{what}: {source}")]
     System {
-        /// The attempted operation.
         what: &'static str,
-        /// The reason.
         source: io::Error,
     },
 }

@@ -90,7 +90,6 @@ impl Mark {
                 Ok(file)
             });
             match locked {
-                // Set only once, here.
                 Ok(file) => drop(slot.set(file)),
                 Err(error) => {
                     tracing::warn!(file = %place.display(), %error, "another gateway could take this state file")
@@ -123,7 +122,6 @@ impl Mark {
         Ok(())
     }
 
-    /// Removes the mark at a clean stop.
     fn end(mut self) {
         self.removed_at_drop = true;
     }
@@ -178,7 +176,6 @@ pub(super) fn usable(file: &Path) -> Result<(), String> {
     .map_err(|_| told(&"cannot be written to"))
 }
 
-/// The directory of a file.
 pub(super) fn directory(file: &Path) -> &Path {
     file.parent()
         .filter(|parent| !parent.as_os_str().is_empty())

@@ -17,14 +17,8 @@ pub(crate) struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Print {
     Unreadable,
-    Content {
-        length: u64,
-        hash: u64,
-    },
-    /// The files that match a pattern.
-    Names {
-        hash: u64,
-    },
+    Content { length: u64, hash: u64 },
+    Names { hash: u64 },
 }
 
 impl Watch {

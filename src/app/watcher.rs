@@ -59,5 +59,4 @@ impl Drop for Watcher {
 
 /// How long the thread may take to end.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// How often files are checked.
 const WATCH_EVERY: Duration = Duration::from_secs(1);

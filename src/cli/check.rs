@@ -112,7 +112,6 @@ fn failed(verdicts: &[Verdict]) -> usize {
     failed.count()
 }
 
-/// The results of the tests, as text.
 fn tests(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for Verdict { name, line, wrong } in verdicts {

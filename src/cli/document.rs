@@ -15,7 +15,6 @@ use crate::app;
 
 const VERSION: u32 = 1;
 
-/// `check --format json`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Checked<'c> {
     version: u32,
@@ -71,7 +70,6 @@ struct Tested<'c> {
     wrong: &'c [String],
 }
 
-/// The document of an invalid file.
 pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
     written(&Checked {
         version: VERSION,
@@ -80,7 +78,6 @@ pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
     })
 }
 
-/// The document of a valid file.
 pub(super) fn checked(
     config: &Config,
     notes: &[String],
@@ -146,7 +143,6 @@ fn limit_words<'c>(rule: &'c Rule, policy: &Policy) -> LimitWords<'c> {
     }
 }
 
-/// `explain --format json`.
 #[derive(Debug, Serialize)]
 struct Explained<'e> {
     version: u32,
@@ -225,7 +221,6 @@ struct Limited<'e> {
     overridden: Option<Overridden>,
 }
 
-/// The document that explains a request.
 pub(super) fn explained(policy: &Policy, told: &Explanation, known: &Known) -> String {
     let route = |index: usize| &*policy.routes[index].name;
     let captures = told.taken.iter().flat_map(|(_, captures)| captures);
@@ -323,7 +318,6 @@ fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, known: &Known) -> Limi
     }
 }
 
-/// A document as it is printed.
 pub(super) fn written(document: &impl Serialize) -> String {
     serde_json::to_string_pretty(document).expect("text, numbers and lists are JSON")
 }

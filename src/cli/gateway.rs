@@ -22,9 +22,7 @@ pub(super) use whereabouts::Whereabouts;
 
 /// How long a gateway is asked at one of its addresses.
 pub(super) struct Attempt {
-    /// The time limit of the gateway.
     patience: Duration,
-    /// The end of that time.
     until: Instant,
     /// How many addresses are left, with this one.
     left: usize,
@@ -70,7 +68,6 @@ impl Attempt {
     }
 }
 
-/// The address of an admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Tcp(SocketAddr),

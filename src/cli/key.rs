@@ -43,7 +43,6 @@ fn show(args: &KeyShow) -> Ended {
     fleet::ask_each("key show", "caller", &args.asked, ask, words)
 }
 
-/// The path of a caller's buckets.
 fn path(caller: &Caller) -> String {
     let mut path = format!("/api/v1/keys/{}", fleet::encoded(&caller.identity));
     for value in &caller.values {
@@ -138,7 +137,6 @@ impl Stores {
     }
 }
 
-/// What a status says of the store.
 #[derive(Deserialize)]
 struct StoreOf {
     store: Option<StoreNow>,

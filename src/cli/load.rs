@@ -96,5 +96,4 @@ pub(super) fn environment_lossy(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// The name of standard input in messages.
 pub(super) const STANDARD_INPUT: &str = "standard input";

@@ -48,7 +48,6 @@ use args::{Cli, Sql, Verb};
 use stop::Stop;
 use tollgate_limit::printable::printable_lines;
 
-/// Runs the command line.
 pub fn main() -> ExitCode {
     if let Some(what) = misspelt() {
         return Stop::Misuse(what).told("tollgate");

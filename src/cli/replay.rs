@@ -88,7 +88,6 @@ fn pictured(traffic: &mut Traffic<'_>, policy: &Policy) -> Option<(String, Sugge
     Some((policy.rules[rule].name.to_string(), suggestion))
 }
 
-/// The options for reading logs.
 pub(super) fn options(args: &LogOptions) -> Result<Options, String> {
     let zone = match &args.zone {
         None => TimeZone::UTC,

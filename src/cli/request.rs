@@ -56,7 +56,6 @@ impl Request {
     }
 }
 
-/// Parses `NAME: VALUE`.
 fn field(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text
         .split_once(':')

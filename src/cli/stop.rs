@@ -9,11 +9,8 @@ use super::{BAD, colour, print_err, wrong_use};
 /// How a verb ends: with an exit code, after what it has printed itself, or early.
 pub(super) type Ended = Result<ExitCode, Stop>;
 
-/// The reason why a verb ends early.
 pub(super) enum Stop {
-    /// A negative result.
     Bad(String),
-    /// It is used in a wrong way.
     Misuse(String),
     /// The configuration is not valid.
     Config(ConfigError),

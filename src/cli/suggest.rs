@@ -81,7 +81,6 @@ pub(super) fn suggest(args: &Suggest) -> Ended {
     Ok(GOOD)
 }
 
-/// The limit that is examined.
 struct Subject {
     /// The policy from the options, if no limit of a file is meant.
     made: Option<Config>,

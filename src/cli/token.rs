@@ -6,7 +6,6 @@ use std::path::Path;
 use super::gateway::Place;
 use super::load;
 
-/// The bearer token of an operator.
 pub(super) struct Token {
     text: String,
     /// Whether it is sent over a network, too.
@@ -61,7 +60,6 @@ impl Token {
         }))
     }
 
-    /// A token of the environment.
     #[cfg(test)]
     pub(super) fn of_the_environment(text: &str) -> Self {
         Self {
@@ -80,7 +78,6 @@ impl Token {
 pub(super) const NOT_SENT: &str = "nothing was sent: TOLLGATE_TOKEN is sent only over a Unix socket or to a loopback address; \
      name a file with --token-file to send its token in clear over the network";
 
-/// The environment variable with the token.
 const VARIABLE: &str = "TOLLGATE_TOKEN";
 
 #[cfg(test)]

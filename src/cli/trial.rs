@@ -15,10 +15,8 @@ use play::{Tally, play};
 
 mod play;
 
-/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Its name.
     pub(super) name: String,
     /// The line of the file on which it begins.
     pub(super) line: usize,
@@ -26,7 +24,6 @@ pub(super) struct Verdict {
     pub(super) wrong: Vec<String>,
 }
 
-/// Runs one test.
 pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
     let wrong = match play(policy, test) {
         Ok(tally) => compared(test, tally),

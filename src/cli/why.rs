@@ -180,7 +180,6 @@ fn outcome(word: &str) -> &str {
     }
 }
 
-/// Milliseconds in words.
 fn span(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),

@@ -7,7 +7,6 @@ use super::document::hexadecimal;
 use super::{Document, Entry, InForce, Kept, Overrides, Setting, theirs, too_many};
 use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 
-/// An override to be set.
 #[derive(Clone, Debug)]
 pub(crate) struct NewOverride {
     /// The key in words, without what may be a secret, and its name in logs.
@@ -18,10 +17,8 @@ pub(crate) struct NewOverride {
     pub(crate) reason: String,
 }
 
-/// The end that an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// After so long.
     After(Micros),
     /// At this moment, by the clock of the place that keeps the override.
     At(Timestamp),
@@ -51,12 +48,10 @@ pub(crate) enum ChangeError {
     Unsure(String),
 }
 
-/// The bucket that an override is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket<'b> {
     pub(crate) limit: &'b str,
     pub(crate) placement: Placement,
-    /// Its name ([`tollgate_limiter::Limiter::bucket_hash`]).
     pub(crate) hash: u128,
 }
 

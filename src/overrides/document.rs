@@ -11,7 +11,6 @@ use tollgate_limiter::{Effect, Override};
 /// All overrides of a store, or of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Document {
-    /// The version of this document.
     format: u32,
     /// Raised by each reset of a bucket, so that gateways forget what they know of exhausted ones.
     #[serde(default)]
@@ -23,24 +22,18 @@ pub(crate) struct Document {
 /// One override. Its key is a keyed hash: nothing tells what a caller sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// The limit.
     pub(crate) limit: String,
     /// The bucket: 32 hexadecimal digits.
     pub(crate) bucket: String,
     /// The key in words, without what may be a secret.
     pub(crate) key: String,
-    /// The key's name in logs.
     pub(crate) name: String,
-    /// What it does.
     #[serde(flatten)]
     pub(crate) setting: Setting,
     /// When it was set, in microseconds of the store's clock.
     pub(crate) set: u64,
-    /// Its end, by the same clock.
     pub(crate) until: u64,
-    /// The operator who set it.
     pub(crate) operator: String,
-    /// Why.
     pub(crate) reason: String,
 }
 
@@ -53,7 +46,6 @@ pub struct Setting {
     /// The burst; `null`: the limit's own.
     #[serde(default)]
     pub burst: Option<u64>,
-    /// The places of a concurrency limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
     /// Whether the limit does not apply.
@@ -98,7 +90,6 @@ impl Setting {
         }
     }
 
-    /// The setting in words.
     pub(crate) fn words(&self) -> String {
         match self {
             Self { block: true, .. } => "blocked".to_owned(),
@@ -206,7 +197,6 @@ impl Document {
         self.overrides.retain(|entry| entry.until() > now);
     }
 
-    /// The override of this bucket.
     pub(crate) fn find(&self, limit: &str, bucket: u128) -> Option<&Entry> {
         let bucket = hexadecimal(bucket);
         self.overrides
@@ -214,7 +204,6 @@ impl Document {
             .find(|entry| entry.is_of(limit, &bucket))
     }
 
-    /// Removes the override of this bucket.
     pub(crate) fn remove(&mut self, limit: &str, bucket: u128) {
         let bucket = hexadecimal(bucket);
         self.overrides.retain(|entry| !entry.is_of(limit, &bucket));
@@ -240,7 +229,6 @@ impl Document {
         self.overrides.push(new);
     }
 
-    /// The overrides for a limiter.
     pub(crate) fn compiled(
         &self,
         placement: Placement,
@@ -274,7 +262,6 @@ pub(crate) fn hexadecimal(bucket: u128) -> String {
     format!("{bucket:032x}")
 }
 
-/// [`Document::format`] of this version.
 const FORMAT: u32 = 1;
 
 /// The most overrides of a store, and of the process.

@@ -46,13 +46,11 @@ struct Kept {
     /// Locked while a change is learnt and told, so that listeners hear of changes in their order.
     telling: Mutex<()>,
     listeners: Mutex<Vec<Listener>>,
-    /// Wakes the thread that watches the ends.
     wake: tokio::sync::Notify,
 }
 
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
-/// What this gateway knows.
 #[derive(Debug, Default)]
 struct Known {
     local: Document,
@@ -71,32 +69,23 @@ pub struct Event {
     pub set: bool,
     /// Whether it ended because it was lifted.
     pub lifted: bool,
-    /// The override.
     pub one: InForce,
 }
 
 /// One override, with the moments by this gateway's clock.
 #[derive(Clone, Debug)]
 pub struct InForce {
-    /// The limit.
     pub limit: String,
-    /// The place of its buckets.
     pub placement: Placement,
     /// The bucket; `None`: another version's, which this one cannot read, or the block of a penalty.
     pub bucket: Option<u128>,
     /// The key in words, without what may be a secret.
     pub key: String,
-    /// The key's name in logs.
     pub name: String,
-    /// What it does.
     pub setting: Setting,
-    /// When it was set.
     pub since: Timestamp,
-    /// Its end.
     pub until: Timestamp,
-    /// The operator who set it.
     pub operator: String,
-    /// Why.
     pub reason: String,
 }
 
@@ -136,7 +125,6 @@ impl Overrides {
         }
     }
 
-    /// How many are in force.
     pub(crate) fn count(&self) -> usize {
         self.list().len()
     }

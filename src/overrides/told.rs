@@ -13,7 +13,6 @@ use super::file::BYTES_MAX;
 use crate::app::state_file::{beside, private, replace_whole};
 use tollgate_store::{Document as Shared, clock::Clock};
 
-/// The file, and what is in it.
 #[derive(Debug)]
 pub(super) struct ToldFile {
     path: PathBuf,
@@ -27,12 +26,10 @@ struct Content {
     outdated: bool,
 }
 
-/// What the store told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Told {
     /// By how many microseconds the store's clock was ahead of the wall clock.
     ahead: i64,
-    /// The text of its document.
     text: String,
 }
 

@@ -62,7 +62,6 @@ impl Overrides {
 }
 
 impl Kept {
-    /// The limits of the policy in force.
     fn limits(&self) -> HashSet<(Arc<str>, Placement)> {
         let snapshot = self.current.load();
         let rules = snapshot.policy.rules.iter();

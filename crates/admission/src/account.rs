@@ -16,7 +16,6 @@ use tollgate_response::Refused;
 /// The account of one request.
 #[derive(Debug)]
 pub struct Account {
-    /// When the request arrived.
     pub at: Timestamp,
     /// When its work on the shared store ends: one deadline for all of it.
     pub deadline: Deadline,
@@ -24,9 +23,7 @@ pub struct Account {
     pub route: Option<usize>,
     /// The target of the route that the claims are for: 0 is its own.
     pub target: usize,
-    /// What it draws from.
     pub claims: Claims,
-    /// What the limits decided.
     pub judged: Judged,
     /// Which charges its response can still change.
     pub owed: Owed,
@@ -143,7 +140,6 @@ impl Account {
         }
     }
 
-    /// Records a piece of the response's body.
     pub fn on_data(&mut self, piece: &Bytes) {
         if !self.owed.is_empty() {
             self.owed.on_data(piece);

@@ -10,15 +10,12 @@ use tollgate_limiter::{Denied, Outcome, Permit};
 use tollgate_policy::{Charge, Claims};
 use tollgate_response::quota_headers::Fact;
 
-/// The decision of the limits.
 #[derive(Debug, Default)]
 pub enum Judged {
     /// None: the limits were not asked, or did not respond.
     #[default]
     Not,
-    /// The limits admit the request.
     Permitted(Permit),
-    /// A limit refuses it.
     Denied(Denied),
 }
 
@@ -73,7 +70,6 @@ impl Judged {
         })
     }
 
-    /// The contents of the quota headers.
     #[inline]
     pub fn facts<'j>(
         &'j self,

@@ -21,26 +21,19 @@ use tollgate_policy::{Asked, Claimed, Claims, Identified, IdentityRefusal};
 pub enum Step {
     /// Read of the body what it is asked for, and tell the view ([`RequestView::read`]).
     Read(Asked),
-    /// Wait for [`Admission::look`].
     Look,
     /// Draw, and wait for what [`Admission::draw`] returns.
     Draw,
-    /// Wait until this moment.
     Hold(Timestamp),
-    /// The request is admitted.
     Admit,
-    /// The request is refused.
     Refuse(Refusal),
 }
 
-/// Why a request is refused.
 #[derive(Debug)]
 pub enum Refusal {
-    /// No route takes it.
     NoRoute,
     /// It was turned away ([`RequestView::turned_away`]); the charge for that stays.
     TurnedAway,
-    /// Its identity refuses.
     Unidentified(IdentityRefusal),
     /// Its limits deny it, as the account says.
     Denied,
@@ -64,7 +57,6 @@ pub struct Admission {
 /// What was asked for last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// Nothing, or the body.
     #[default]
     Arrived,
     /// A look at the limits of a target.

@@ -28,12 +28,10 @@ pub struct Owed {
 /// The head of a response, as far as charges depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'r> {
-    /// The party that caused it.
     pub cause: Cause,
     /// Its status; for the gateway's own response to a gRPC call the status that it would have
     /// without gRPC.
     pub status: StatusCode,
-    /// Its headers.
     pub headers: &'r HeaderMap,
     /// Whether the caller asked for a response without a readable body: by HEAD, or for a tunnel.
     pub unreadable: bool,
@@ -97,7 +95,6 @@ impl Owed {
         }
     }
 
-    /// Whether nothing is open.
     pub fn is_empty(&self) -> bool {
         self.charges.is_empty()
     }
@@ -124,7 +121,6 @@ impl Owed {
         }
     }
 
-    /// Handles a piece of the body.
     pub fn on_data(&mut self, piece: &Bytes) {
         for charge in &mut self.charges {
             if let Reading::Field(scanner) = &mut charge.reading {

@@ -110,7 +110,6 @@ pub fn open(
     Ok(Backend::Remote(opened.with_replicas(store.replicas)))
 }
 
-/// Starts the store's thread.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 fn start(store: &Store, long_quotas: bool, clock: &Clock) -> Result<RemoteStore, String> {
     let options = RemoteOptions {
@@ -218,7 +217,6 @@ pub fn period(limit: &Limit) -> Micros {
     }
 }
 
-/// The files of the store's TLS.
 fn tls(store: &Store) -> Result<Tls, String> {
     let read = |file: &Path| {
         std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))

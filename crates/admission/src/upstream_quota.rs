@@ -54,7 +54,6 @@ pub fn follow(
 /// The remaining units of a quota, and the time for which they must suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
-    /// Requests.
     units: u64,
     /// Until the quota is next reset, never zero.
     span: Micros,
@@ -77,7 +76,6 @@ fn left(headers: &HeaderMap, now: Timestamp) -> Option<Left> {
     })
 }
 
-/// `limit=100, remaining=50, reset=30`
 fn revision_7(members: &[&str]) -> Option<Left> {
     let value = |name: &str| {
         members.iter().find_map(|member| {
@@ -214,7 +212,6 @@ fn some_time(units: u64, span: Micros) -> Option<Left> {
     (span.0 > 0).then_some(Left { units, span })
 }
 
-/// The raw value of a parameter.
 fn parameter<'m>(member: &'m str, name: &str) -> Option<&'m str> {
     members(member, ';').into_iter().skip(1).find_map(|part| {
         let (key, value) = part.split_once('=')?;

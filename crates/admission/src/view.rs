@@ -11,13 +11,10 @@ use tollgate_policy::{Asked, BodyFacts, Claims, Descriptor, Identified, Match, P
 
 /// A request with its route. Code that moves the request meanwhile makes the view anew.
 pub struct RequestView<'d, 'r> {
-    /// The rules that it was put to.
     pub policy: &'d Policy,
-    /// Its facts.
     pub described: &'d Descriptor<'r>,
     /// Its route, as far as what is known of its body tells.
     pub matched: Option<Match<'d>>,
-    /// What its body is asked for.
     pub asked: Asked,
     /// Routes that may take it instead, as its body says.
     pub asking: SmallVec<[usize; 2]>,

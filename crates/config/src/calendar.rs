@@ -136,7 +136,6 @@ const YEARS_BACK: i16 = 2;
 /// this year.
 const YEAR_OF_TESTS: i16 = 2024;
 
-/// How far ahead boundaries reach.
 const YEARS_AHEAD: i16 = 30;
 
 #[cfg(test)]

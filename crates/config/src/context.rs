@@ -18,10 +18,8 @@ use tollgate_policy::route::ParseError;
 pub(crate) struct Context<'e> {
     pub(crate) sources: Sources,
     pub(crate) problems: Problems,
-    /// Files that the configuration depends on.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) env: Env<'e>,
-    /// The program that reads the file.
     pub(crate) reader: Reader,
     /// The listener in place of the file's (`tollgate run --listen`).
     pub(crate) listen: Option<Listener>,
@@ -104,7 +102,6 @@ impl<'e> Context<'e> {
         named.flat_map(|(_, places)| places).find(within).copied()
     }
 
-    /// Reports a mistake at a place.
     pub(crate) fn error(
         &mut self,
         title: impl Into<String>,
@@ -279,7 +276,6 @@ impl<'e> Context<'e> {
         read.map_err(report).ok()
     }
 
-    /// Reports a flaw in a string.
     pub(crate) fn flaw(&mut self, flaw: Flaw, text: &At<Text>) {
         self.error(flaw.title, text.part(flaw.start, flaw.end), flaw.label)
             .maybe_help(flaw.help);

@@ -7,7 +7,6 @@ use super::source::Sources;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// `error` or `warning`.
     pub severity: &'static str,
     pub message: String,
     /// The places; the first is the mistake, the others explain it. Empty if it has no place.
@@ -19,14 +18,12 @@ pub struct Diagnostic {
 /// A place in a file. Lines and columns begin at 1, columns count characters, and the end is one past the last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
-    /// The file, as it was named.
     pub file: String,
     pub line: usize,
     pub column: usize,
     pub end_line: usize,
     /// One past the last column.
     pub end_column: usize,
-    /// The message for this place.
     pub label: String,
 }
 

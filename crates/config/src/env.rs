@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::problem::Flaw;
 
-/// Looks up an environment variable.
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// How variables without a value and without a default are treated.
@@ -26,7 +25,6 @@ pub(crate) struct EnvError {
     pub(crate) flaw: Flaw,
 }
 
-/// A string whose variables are replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Interpolated {
     pub(crate) value: String,
@@ -101,7 +99,6 @@ fn variable(inner: &str, env: Env<'_>) -> Result<(String, bool), EnvError> {
     };
     let error = |unset: bool, title: String, label: &str| EnvError {
         unset: unset.then(|| name.to_owned()),
-        // With `${` and `}`.
         flaw: Flaw::new(0, inner.len() + 3, title, label),
     };
     let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -10,7 +10,6 @@ use super::reader::{Node, Read, Table, mismatch};
 use super::schema::Defs;
 use super::source::{At, Place};
 
-/// A value with its place.
 impl<T: Read> Read for At<T> {
     type Value = At<T::Value>;
 

@@ -8,7 +8,6 @@ use super::settings::Listener;
 use super::{Config, ConfigError, folder, read_text};
 use tollgate_limit::Timestamp;
 
-/// How a configuration is read.
 #[derive(Clone, Copy)]
 pub struct Loader<'l> {
     pub(crate) env: Env<'l>,
@@ -19,7 +18,6 @@ pub struct Loader<'l> {
     pub(crate) opens: Option<&'l dyn Fn(&Config) -> Vec<Unopened>>,
 }
 
-/// The program that reads a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// A gateway, which forwards requests.
@@ -51,7 +49,6 @@ impl<'l> Loader<'l> {
         }
     }
 
-    /// With unset variables treated like this.
     pub fn unset(self, unset: Unset) -> Self {
         Self { unset, ..self }
     }

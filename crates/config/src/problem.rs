@@ -28,7 +28,6 @@ pub(crate) struct Problem {
     pub(crate) secret: bool,
 }
 
-/// A place with a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub(crate) place: Place,
@@ -36,7 +35,6 @@ pub(crate) struct Mark {
 }
 
 impl Problem {
-    /// A mistake that prevents the start.
     pub(crate) fn error(title: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -50,7 +48,6 @@ impl Problem {
         }
     }
 
-    /// A legal but probably unintended setting.
     pub(crate) fn warning(title: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
@@ -107,7 +104,6 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// An empty collection.
     pub(crate) fn new(unset: Unset) -> Self {
         Self {
             unset,

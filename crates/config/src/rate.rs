@@ -45,7 +45,6 @@ impl Rate {
     }
 }
 
-/// The code of a unit of money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Currency([u8; 3]);
 
@@ -119,7 +118,6 @@ pub(crate) fn rate_in(text: &str, counted: Option<&str>) -> Result<tollgate_limi
     Err(format!("{title}, and in `{text}` {label}{meant}"))
 }
 
-/// The name of a rate's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Day,

@@ -9,7 +9,6 @@ use std::collections::hash_map::Entry;
 use crate::yaml::{self, Node, Value, YamlError, boolean};
 use tollgate_limit::Micros;
 
-/// The deepest nesting of descriptors.
 pub const DEEPEST: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +23,6 @@ pub struct RateLimitFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     pub key: String,
-    /// Its value; `None`: any.
     pub value: Option<String>,
     pub rate_limit: Option<RateLimit>,
     /// Whether its limit never refuses.
@@ -33,12 +31,10 @@ pub struct Descriptor {
     pub quota_mode: bool,
     /// Whether all values that it matches share one bucket.
     pub share_threshold: bool,
-    /// The descriptors nested in it.
     pub descriptors: Vec<Descriptor>,
     pub place: Position,
 }
 
-/// The limit of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// Its name, by which other limits replace it.
@@ -62,16 +58,12 @@ pub enum Quota {
     Broken,
 }
 
-/// A place in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The line, from 1.
     pub line: usize,
-    /// The column, from 1.
     pub column: usize,
 }
 
-/// A mistake in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub place: Position,
@@ -115,7 +107,6 @@ fn file(document: &Node, mistakes: &mut Mistakes) -> Option<RateLimitFile> {
     })
 }
 
-/// The descriptors within `node`.
 fn siblings(node: &Node, mistakes: &mut Mistakes, depth: usize) -> Vec<Descriptor> {
     let Some(within) = node.get("descriptors") else {
         return Vec::new();

@@ -24,13 +24,11 @@ pub(crate) struct Node<'n> {
 
 /// A form that values of the file have.
 pub(crate) trait Read {
-    /// What is made of such a value.
     type Value;
 
     /// Reads a value. `None`: it could not be read, and the context has the reason.
     fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value>;
 
-    /// The JSON Schema of such values.
     fn schema(defs: &mut Defs) -> Value;
 
     /// The value of a key that is not written and has no default, where there is one.
@@ -66,13 +64,11 @@ pub(crate) struct Key {
     pub(crate) about: &'static [&'static str],
     /// How to write it, if it must be written.
     pub(crate) required: Option<&'static str>,
-    /// The numbers that it accepts.
     pub(crate) range: Option<RangeInclusive<u64>>,
     /// Its default, as the file would write it.
     pub(crate) default: Option<&'static str>,
     /// An example, as the file would write it.
     pub(crate) example: Option<&'static str>,
-    /// The schema of its values.
     pub(crate) schema: fn(&mut Defs) -> Value,
     /// Whether a text is a value of it, within its range.
     pub(crate) accepts: fn(&str) -> bool,
@@ -210,7 +206,6 @@ pub(crate) fn mismatch(
         .maybe_help(help);
 }
 
-/// A key of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Field<T> {
     #[default]
@@ -234,7 +229,6 @@ impl<T> Field<T> {
         matches!(self, Self::Absent)
     }
 
-    /// The value, or `default`.
     pub(crate) fn or(&self, default: T) -> T
     where
         T: Clone,

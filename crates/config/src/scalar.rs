@@ -1,5 +1,3 @@
-//! Booleans, numbers and words.
-
 use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};

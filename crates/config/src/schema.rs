@@ -26,11 +26,9 @@ pub fn schema() -> Value {
     schema
 }
 
-/// The edition of JSON Schema.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The identifier of this schema; it is not a URL.
 const ID: &str = "urn:tollgate:gateway.schema.json";
-/// Matches a string with an environment variable.
 const VARIABLE: &str = r"\$\{";
 
 /// The keys of a table that exclude or require each other.
@@ -109,7 +107,6 @@ fn accept_variables(schema: &mut Value) {
     }
 }
 
-/// The schemas of tables, by name.
 #[derive(Default)]
 pub(crate) struct Defs(Map<String, Value>);
 
@@ -172,7 +169,6 @@ pub(crate) fn sentence(lines: &[&str]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A value of the file as JSON.
 fn json_of(toml: &str) -> Value {
     let table: Option<toml::Table> = toml::from_str(&format!("value = {toml}")).ok();
     table

@@ -27,7 +27,6 @@ pub trait Word: PartialEq + Sized + 'static {
     }
 }
 
-/// An address the gateway listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listener {
     Tcp { address: SocketAddr, tls: bool },
@@ -54,7 +53,6 @@ pub struct DecideListener {
     pub protocol: DecideProtocol,
 }
 
-/// How other programs ask for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecideProtocol {
     /// Over HTTP: `/check` and JSON.
@@ -72,7 +70,6 @@ impl fmt::Display for DecideListener {
     }
 }
 
-/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     Stdout,
@@ -81,19 +78,15 @@ pub enum AccessLog {
     File(PathBuf),
 }
 
-/// The store that gateways share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     pub kind: StoreKind,
-    /// Its layout, from its URL.
     pub topology: Topology,
-    /// Its address, including secrets in the URL.
     pub url: Secret,
     /// The user, if the URL names none.
     pub username: Option<String>,
     /// The password, if the URL has none.
     pub password: Option<Secret>,
-    /// How long a request waits for it.
     pub answer_within: Micros,
     /// How requests are decided when it does not respond, for limits without a setting of their
     /// own.
@@ -112,16 +105,13 @@ pub struct Store {
     pub tls: StoreTls,
 }
 
-/// Files of a store's TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreTls {
     /// The authorities that sign the server's certificate; `None`: the system's.
     pub ca: Option<PathBuf>,
-    /// Our certificate and its private key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// The layout of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     Single,
@@ -151,9 +141,7 @@ pub struct Sent {
     pub method: Method,
     pub host: Option<String>,
     pub uri: Uri,
-    /// The caller that sends them.
     pub caller: Option<TestCaller>,
-    /// The address they come from.
     pub from: Option<IpAddr>,
     /// The time of the first request, from the start of the test.
     pub at: Micros,
@@ -161,7 +149,6 @@ pub struct Sent {
     pub every: Micros,
     /// How long each request takes; only a concurrency limit depends on it.
     pub lasting: Micros,
-    /// The status of the upstream's responses.
     pub answered: StatusCode,
 }
 
@@ -170,7 +157,6 @@ pub struct Sent {
 pub struct TestCaller {
     pub identity: String,
     pub index: usize,
-    /// A known caller's name, or a key.
     pub name: String,
 }
 

@@ -19,7 +19,6 @@ pub(crate) fn of_key(path: &[String], key: &str) -> Option<&'static str> {
     let section = path
         .first()
         .map_or("", |first| first.split('[').next().unwrap_or_default());
-    // `[limits.NAME]`, not `[limits.NAME.window]`.
     let depth = match section {
         "" => 0,
         "limits" | "upstreams" | "identities" => 2,

@@ -9,7 +9,6 @@ pub(crate) struct Source {
     /// The name shown in messages: the path as given.
     pub(crate) name: String,
     pub(crate) text: String,
-    /// The directory for its relative paths.
     pub(crate) base: PathBuf,
 }
 
@@ -36,12 +35,10 @@ impl Sources {
             .expect("fewer than 2^32 files, the include depth is bounded")
     }
 
-    /// The text with this number.
     pub(crate) fn of(&self, file: u32) -> &Source {
         &self.list[file as usize]
     }
 
-    /// What the file has at a place.
     pub(crate) fn text(&self, place: Place) -> &str {
         let text = &self.of(place.file).text;
         text.get(place.range()).unwrap_or_default()
@@ -103,7 +100,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A place from a parser's byte range.
     pub(crate) fn new(file: u32, range: Range<usize>) -> Self {
         let bound = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Self {
@@ -118,7 +114,6 @@ impl Place {
         inner.file == self.file && self.start <= inner.start && inner.end <= self.end
     }
 
-    /// As a byte range of its text.
     pub(crate) fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
@@ -132,7 +127,6 @@ pub(crate) struct At<T> {
 }
 
 impl<T> At<T> {
-    /// Another value at the same place.
     pub(crate) fn with<U>(&self, value: U) -> At<U> {
         At {
             value,

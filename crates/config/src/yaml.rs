@@ -13,7 +13,6 @@ pub const MOST: usize = 400_000;
 /// The most keys of one mapping.
 const WIDEST: usize = 5_000;
 
-/// A value with its place.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub file: Rc<str>,
@@ -39,9 +38,7 @@ pub enum Value {
 /// Why a text is not YAML that can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlError {
-    /// The line, from 1.
     pub line: usize,
-    /// The column, from 1.
     pub column: usize,
     pub what: String,
     /// Whether the text is not wrong but larger than any configuration.
@@ -49,7 +46,6 @@ pub struct YamlError {
 }
 
 impl Node {
-    /// The entries of a map, itself consumed.
     pub fn into_map(self) -> Option<Vec<(String, Self)>> {
         match self.value {
             Value::Map(map) => Some(map),
@@ -57,7 +53,6 @@ impl Node {
         }
     }
 
-    /// How many values it holds, itself counted.
     pub fn size(&self) -> usize {
         1 + match &self.value {
             Value::List(list) => list.iter().map(Self::size).sum(),
@@ -75,7 +70,6 @@ impl Node {
             .inspect(|node| node.is_read.set(true))
     }
 
-    /// A member of maps within maps.
     pub fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
@@ -107,7 +101,6 @@ impl Node {
         self.at(path).map_or(&[], Self::entries)
     }
 
-    /// The text of a scalar.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

@@ -25,7 +25,6 @@ pub use guarded::{Ended, Guard, Guarded, Outcome};
 /// calls and most bodies are not streamed.
 #[derive(Debug, Default)]
 pub enum ResponseBody {
-    /// An empty body.
     #[default]
     Empty,
     /// Available bytes: a refusal, a fixed response, or an upstream's response that arrived
@@ -63,7 +62,6 @@ pub enum BodyError {
     /// The upstream's response took longer in total than allowed.
     #[error("the upstream's response took too long in total")]
     UpstreamSlow,
-    /// The client's body broke off.
     #[error("the request's body broke off")]
     Client(#[source] InboundError),
     /// The chunks of the client's body are malformed.
@@ -199,12 +197,10 @@ impl Body for ResponseBody {
 pub struct Received(Option<Rc<Cell<u64>>>);
 
 impl Received {
-    /// Starts at `bytes`.
     pub(crate) fn from(bytes: u64) -> Self {
         Self(Some(Rc::new(Cell::new(bytes))))
     }
 
-    /// Adds `more` received bytes.
     pub(crate) fn add(&self, more: usize) {
         if let Some(count) = &self.0 {
             count.set(count.get().saturating_add(more as u64));

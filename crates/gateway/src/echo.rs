@@ -105,7 +105,6 @@ fn quote(out: &mut String, bytes: &[u8]) {
     out.push('"');
 }
 
-/// A request's body that is sent back.
 #[derive(Debug)]
 pub struct EchoBody {
     incoming: Inbound,

@@ -21,23 +21,19 @@ use tollgate_policy::method::is_in_capitals;
 
 pub use host::is_host;
 
-/// The reason why a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Transfer-Encoding is not exactly one `chunked`.
     TransferEncoding,
-    /// Transfer-Encoding names an unsupported coding.
     TransferCoding,
     /// No Host, more than one, or one that contradicts the target.
     Host,
-    /// Host is not `host[:port]`.
     HostSyntax,
     /// The target is not a path, not an http URL, and not `*` for OPTIONS.
     Target,
     Connect,
     /// The method is longer than any known one.
     Method,
-    /// The method has a lower-case letter.
     MethodCase,
     /// HTTP/2: a header's value begins or ends with whitespace.
     FieldValue,
@@ -73,7 +69,6 @@ tollgate_policy::labels! {
 /// The properties of a request before it was normalised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestTarget {
-    /// The headers that it has now.
     pub present: HeaderSet,
     /// Its only Host; `None`: HTTP/1.0 without one.
     pub host: Option<HeaderValue>,
@@ -94,7 +89,6 @@ pub struct RequestTarget {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absolute {
-    /// Whether it named `https`.
     pub https: bool,
 }
 

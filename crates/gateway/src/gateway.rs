@@ -69,9 +69,7 @@ pub struct Shared {
     pub held: Arc<AtomicUsize>,
     /// The bytes of bodies that are held for decisions.
     pub held_bodies: Arc<AtomicUsize>,
-    /// What requests under way reserve.
     pub under_way: Arc<UnderWay>,
-    /// The health of the upstreams' servers.
     pub health: UpstreamHealth,
     /// A proxy whose forwarding headers are not believed.
     pub untrusted_proxy: Arc<UntrustedProxy>,
@@ -101,7 +99,6 @@ struct Side {
 }
 
 impl Side {
-    /// Returns the number of the next decision.
     fn next_id(&self) -> u64 {
         let id = self.ids.get();
         self.ids.set(id.wrapping_add(1));

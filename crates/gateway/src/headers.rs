@@ -22,11 +22,8 @@ pub use self::deadlines::{DEADLINES, GRPC_TIMEOUT, ReadDeadline, grpc_timeout, r
 pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
 pub use self::trailers::{clean_request_trailers, clean_trailers};
 
-/// `X-Forwarded-For`
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// `X-Forwarded-Proto`
 pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// `X-Forwarded-Host`
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -40,42 +37,30 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 pub struct HeaderSet(u32);
 
 impl HeaderSet {
-    /// `Connection`
     pub const CONNECTION: Self = Self(1);
     const TE: Self = Self(1 << 1);
     const KEEP_ALIVE: Self = Self(1 << 2);
     const PROXY_CONNECTION: Self = Self(1 << 3);
     const UPGRADE: Self = Self(1 << 4);
     const HTTP2_SETTINGS: Self = Self(1 << 5);
-    /// `Transfer-Encoding`
     pub const TRANSFER_ENCODING: Self = Self(1 << 6);
     const FORWARDED: Self = Self(1 << 7);
     const X_REAL_IP: Self = Self(1 << 8);
     const X_FORWARDED_PORT: Self = Self(1 << 9);
-    /// `Expect`
     pub const EXPECT: Self = Self(1 << 10);
-    /// `Content-Length`
     pub const CONTENT_LENGTH: Self = Self(1 << 11);
-    /// `Content-Type`
     pub const CONTENT_TYPE: Self = Self(1 << 12);
-    /// `Origin`
     pub const ORIGIN: Self = Self(1 << 13);
-    /// `User-Agent`
     pub const USER_AGENT: Self = Self(1 << 14);
-    /// `Referer`
     pub const REFERER: Self = Self(1 << 15);
-    /// `Via`
     pub const VIA: Self = Self(1 << 16);
     /// A name with other characters than letters, digits and hyphens: set for request headers only
     /// ([`RequestHeaders`]).
     pub const UNUSUAL: Self = Self(1 << 17);
-    /// `Grpc-Timeout`
     pub const GRPC_TIMEOUT: Self = Self(1 << 20);
-    /// More than one `Host`.
     pub const HOSTS: Self = Self(1 << 18);
     /// The headers that [`announce_upgrade`] adds.
     pub const UPGRADES: Self = Self(1 | 1 << 4);
-    /// `Host`
     pub const HOST: Self = Self(1 << 19);
     /// `Connect-Timeout-Ms`, and the headers in which Envoy reads a deadline
     pub const TIMEOUT_MS: Self = Self(1 << 25);
@@ -88,14 +73,12 @@ impl HeaderSet {
     const HOP_BY_HOP: Self = Self(0b111_1111);
     const CLAIMS: Self = Self(0b111 << 7 | 0b111 << 21);
 
-    /// The set of `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
         headers
             .keys()
             .fold(Self(0), |present, name| present.and(Self::bit(name)))
     }
 
-    /// The union with `more`.
     #[must_use]
     pub const fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
@@ -163,18 +146,14 @@ impl HeaderSet {
 pub struct RequestHeaders {
     /// The set of present headers.
     pub present: HeaderSet,
-    /// The first `Host`.
     pub host: Option<HeaderValue>,
-    /// The first `User-Agent`.
     pub user_agent: Option<HeaderValue>,
-    /// The first `Referer`.
     pub referer: Option<HeaderValue>,
     /// The trace; `None`: `traceparent` is missing, malformed, or not the only one.
     pub trace: Option<TraceParent>,
 }
 
 impl RequestHeaders {
-    /// Inspects `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut present = HeaderSet(0);
         let (mut host, mut user_agent, mut referer, mut trace) = (None, None, None, None);

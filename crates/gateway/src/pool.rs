@@ -28,7 +28,6 @@ pub struct Pool {
     /// The greatest age of an idle connection whose server states none.
     age_max: u64,
     turn: Cell<u64>,
-    /// The number of free slots.
     free: Cell<usize>,
     /// Slots released while requests waited, assigned in the order of waiting.
     freed: Semaphore,
@@ -49,11 +48,9 @@ struct Idle {
 /// The bounds of a [`Pool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The number of idle connections kept.
     pub idle: usize,
     /// The number of sweeps that an idle connection survives.
     pub idle_age: u64,
-    /// The number of concurrent requests.
     pub in_use: usize,
     /// The number of requests that may wait for a slot.
     pub pending: usize,
@@ -62,7 +59,6 @@ pub struct Bounds {
 }
 
 impl Pool {
-    /// An empty pool.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             idle: RefCell::default(),
@@ -169,7 +165,6 @@ impl Pool {
         });
     }
 
-    /// The number of idle connections.
     pub fn idle(&self) -> usize {
         self.idle.borrow().len()
     }

@@ -24,7 +24,6 @@ pub struct ProxyDefaults {
     pub held_bodies: usize,
     /// Protocols to which a connection may be upgraded, in lower case.
     pub upgrades: Vec<String>,
-    /// The idle timeout of an upgraded connection.
     pub upgrade_idle: Micros,
     /// The gateway's name; `None`: it is not sent.
     pub via: Option<Via>,

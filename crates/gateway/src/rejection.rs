@@ -38,7 +38,6 @@ pub enum Rejection {
     Loop,
     /// The caller is not identified, but the route requires it.
     Unidentified {
-        /// The identity that refused, and the reason.
         refusal: IdentityRefusal,
         /// The challenge (`WWW-Authenticate`) of a 401 response.
         challenge: Option<HeaderValue>,
@@ -53,7 +52,6 @@ pub enum Rejection {
     /// A store did not respond, and its limit is configured to refuse in that case; or the new
     /// process of an upgrade, which has the bucket, did not.
     StoreDown(Unavailable),
-    /// The gateway has reached its capacity.
     Overloaded,
     /// The bodies that are held for decisions take all of their memory.
     HeldBodies,
@@ -186,7 +184,6 @@ impl Rejection {
         }
     }
 
-    /// The contents of its response.
     fn refusal(&self) -> Refusal<'_> {
         let reason = match self {
             Self::Denied(refused) => Reason::Denied(refused),
@@ -222,7 +219,6 @@ impl Rejection {
         }
     }
 
-    /// The problem that the client receives.
     fn problem(&self) -> Problem {
         match self {
             Self::Malformed(why) => malformed(*why),

@@ -206,7 +206,6 @@ pub fn write_end(out: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
 
 /// The largest number of extension bytes that are skipped in one body; real clients send none.
 const EXTENSIONS: usize = 16 * 1024;
-/// The limits of trailers.
 const TRAILERS: Bounds = Bounds {
     bytes: 16 * 1024,
     lines: 100,

@@ -287,7 +287,6 @@ impl BadHead {
     }
 }
 
-/// RFC 9110 5.6.2.
 const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

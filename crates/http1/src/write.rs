@@ -226,5 +226,4 @@ fn write_length(out: &mut Vec<u8>, length: u64) {
 }
 
 const CHUNKED: &[u8] = b"transfer-encoding: chunked\r\n";
-/// Enough for most heads.
 const HEAD_ROOM: usize = 512;

@@ -20,12 +20,10 @@ pub(crate) enum Counting {
     TokenBucket,
     /// Windows at multiples of the period since 1970.
     ClockWindow,
-    /// Months in UTC.
     CalendarMonth,
     InFlight,
 }
 
-/// A limit to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit {
     pub(crate) counting: Counting,
@@ -54,7 +52,6 @@ impl Limit {
         }
     }
 
-    /// The rate as the file writes it.
     pub(crate) fn rate(&self) -> String {
         match self.counting {
             Counting::CalendarMonth => format!("{}/month", self.amount),
@@ -74,14 +71,12 @@ pub(crate) struct Named {
 /// A known caller of the `consumer` identity.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// SHA-256 of its key.
     pub(crate) digest: String,
     pub(crate) name: String,
     /// Its own numbers, by limit.
     pub(crate) limits: Vec<(String, String)>,
 }
 
-/// Callers by a key in a header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     pub(crate) keys: Vec<String>,
@@ -95,7 +90,6 @@ pub(crate) struct Draft {
     pub(crate) routes: Vec<Route>,
     /// Names with the URLs of servers and their weights.
     pub(crate) upstreams: Vec<(String, Vec<(String, u64)>)>,
-    /// The identity `consumer`.
     pub(crate) identity: Option<Identity>,
     pub(crate) trusted: Vec<String>,
     /// The header that has the client alone: `[address] header`.

@@ -24,19 +24,16 @@ struct Made {
     path: Option<String>,
 }
 
-/// What a chain of descriptors has gathered.
 #[derive(Clone, Default)]
 struct Chain {
     names: Vec<String>,
     per: Vec<String>,
     has_source: bool,
-    /// Keys whose meaning is in Envoy's routes.
     constant: Vec<String>,
     headers: Vec<(String, String)>,
     path: Option<String>,
 }
 
-/// Reads the files into the draft.
 pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportError> {
     let mut made = Vec::new();
     let held: Vec<Vec<Source>> = sources.iter().map(of_config_maps).collect();
@@ -179,7 +176,6 @@ impl Reader<'_> {
                 let words = format!("{what}: {requests} per {unit}");
                 (words, Some((requests, period)))
             }
-            // Said among the mistakes.
             Quota::Broken => return,
         };
         match (why_not, quota) {

@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-/// A line of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub file: String,
-    /// The line, from 1.
     pub line: usize,
 }
 
@@ -20,7 +18,6 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub place: Place,
-    /// The setting, as the file has it.
     pub what: String,
     pub limit: Option<String>,
     pub outcome: Outcome,
@@ -38,7 +35,6 @@ impl Finding {
     }
 }
 
-/// How a setting and its translation compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Both judge every request of a log alike.
@@ -50,7 +46,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Of a limit with these differences.
     pub(crate) fn of(differences: Vec<Difference>) -> Self {
         if differences.is_empty() {
             return Self::Equal;
@@ -72,7 +67,6 @@ impl Outcome {
 /// One way in which a limit and its translation differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// How, and by how much.
     pub what: String,
     pub favour: Favour,
 }
@@ -101,7 +95,6 @@ impl Favour {
         }
     }
 
-    /// A difference that favours them.
     fn by(self, what: impl Into<String>) -> Difference {
         Difference {
             what: what.into(),
@@ -122,7 +115,6 @@ pub(crate) fn either(what: impl Into<String>) -> Difference {
     Favour::Either.by(what)
 }
 
-/// Of a limit by method.
 pub(crate) fn by_method() -> Difference {
     either("HEAD counts as GET here, and methods that no route names share one bucket")
 }

@@ -8,7 +8,6 @@ use crate::words;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
-/// Reads the manifests into the draft.
 pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
     let listed = documents
         .iter()

@@ -137,7 +137,6 @@ pub(crate) fn not_read(file: &str, error: YamlError) -> ImportError {
     ImportError::broken(place, error.what)
 }
 
-/// A TOML file as a tree.
 pub(crate) fn toml(source: &Source) -> Result<Node, ImportError> {
     let breaks = source.text.bytes().enumerate();
     let breaks = breaks.filter(|(_, byte)| *byte == b'\n');

@@ -12,18 +12,14 @@ use super::stepped::Stepped;
 use super::time::Timestamp;
 use super::token_bucket::TokenBucket;
 
-/// An algorithm with its checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Continuous refill: `burst + rate x T` in every span T.
     TokenBucket(TokenBucket),
     /// Adds the whole amount at once, after each whole period since first use.
     Interval(Stepped),
-    /// A count per window.
     FixedWindow(Stepped),
-    /// Two-window estimate.
     SlidingWindow(SlidingWindow),
-    /// Exact log of grants.
     SlidingLog(SlidingLog),
     /// At most this many units in flight.
     InFlight(InFlight),
@@ -32,7 +28,6 @@ pub enum Algorithm {
 /// A decision about one bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// The bucket's verdict and numbers.
     pub standing: Standing,
     /// The bucket afterwards; unchanged when the cost was refused.
     pub state: Option<State>,
@@ -126,7 +121,6 @@ impl Algorithm {
         matches!(self, Self::InFlight(limit) if limit.is_adaptive())
     }
 
-    /// The algorithm's name.
     pub fn kind(&self) -> Kind {
         match self {
             Self::TokenBucket(_) => Kind::TokenBucket,
@@ -273,7 +267,6 @@ impl Algorithm {
         }
     }
 
-    /// Corrects an earlier grant.
     pub fn settle(&self, state: &mut Option<State>, change: Change, now: Timestamp) {
         *state = match self {
             Self::TokenBucket(bucket) => bucket

@@ -7,30 +7,20 @@ use super::time::{Micros, Timestamp};
 /// window is over, or with nothing in flight) equals no bucket, so `None` represents it everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// A token bucket.
     Level(Level),
-    /// An interval bucket or a fixed window.
     Steps(Steps),
-    /// A two-window estimate.
     Pair(Pair),
-    /// A log of grants.
     Log(Log),
-    /// Requests in flight.
     Held(Held),
 }
 
 /// The new state of a bucket after a grant, for any algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The new level.
     Level(Level),
-    /// The new units.
     Steps(Steps),
-    /// The new counts.
     Pair(Pair),
-    /// The entry added to the log.
     Entry(Entry),
-    /// The new number in flight.
     Held(Held),
 }
 
@@ -99,14 +89,11 @@ pub struct Pair {
     pub start: Timestamp,
     /// Units granted in the window before.
     pub previous: u64,
-    /// Units granted in the current window.
     pub current: u64,
 }
 
-/// A concurrency limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Units in flight.
     pub units: u64,
 }
 
@@ -114,7 +101,6 @@ pub struct Held {
 /// nothing.
 pub type Judged<S> = Result<Granted<S>, Refused>;
 
-/// The bucket can pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted<S> {
     /// How long the request must be held first (shaping); zero: it is not held.
@@ -146,7 +132,6 @@ impl Refused {
 /// The numbers of a bucket at a moment, from which quota headers are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whole units left.
     pub remaining: u64,
     /// Whole units below zero, rounded up: a debt, or units that waiting requests have drawn in advance.
     pub owed: u64,

@@ -13,7 +13,6 @@ pub const CLAIMS_MAX: usize = 16;
 /// One bucket a request must draw from.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The limit.
     pub limit: &'a Limit,
     /// The caller's encoded identity under the limit's scope ([`super::key::KeyBytes`]).
     pub key: &'a [u8],
@@ -60,7 +59,6 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Combines a bucket's verdict with its numbers.
     pub const fn new(verdict: Verdict, report: Report) -> Self {
         // (Below 2^63: what a limit can count at most.)
         let left = match report.owed {
@@ -76,7 +74,6 @@ impl Standing {
         }
     }
 
-    /// Whole units left.
     #[inline]
     pub fn remaining(&self) -> u64 {
         u64::try_from(self.left).unwrap_or(0)
@@ -88,10 +85,8 @@ impl Standing {
     }
 }
 
-/// One bucket's verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The bucket can pay.
     Allow {
         /// How long the request must be held before it continues (shaping); zero: it is not held.
         wait: Micros,
@@ -136,19 +131,14 @@ pub struct Draw {
     pub at: Timestamp,
 }
 
-/// A correction of an earlier grant.
 #[derive(Clone, Copy, Debug)]
 pub struct Settlement<'a> {
-    /// The limit that was charged.
     pub limit: &'a Limit,
-    /// The key that was charged.
     pub key: &'a [u8],
-    /// What changes.
     pub change: Change,
     /// The conditions under which the refunded grant was made; `None`: the refund is the written
     /// cost.
     pub conditions: Option<&'a Conditions>,
-    /// The draw that it corrects.
     pub corrects: Corrects,
 }
 
@@ -199,26 +189,18 @@ impl<'a> Settlement<'a> {
     }
 }
 
-/// What a settlement changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The real cost was `more` units above the estimate: charge them too (the bucket may go into
     /// bounded debt).
-    Charge {
-        /// Units to take.
-        more: u64,
-    },
+    Charge { more: u64 },
     /// The real cost was lower, or the request does not count: give back `units`, never above the
     /// burst.
-    Refund {
-        /// Units to give back.
-        units: u64,
-    },
+    Refund { units: u64 },
     /// Like [`Change::Refund`], but only to the window of the grant, while that counts: its units are
     /// no units of another window. This is checked where the bucket is, however late the refund
     /// arrives.
     RefundWithin {
-        /// Units to give back.
         units: u64,
         /// When the window of the grant ends, by the store's clock ([`Standing::window_end`]).
         window_end: Timestamp,
@@ -226,15 +208,11 @@ pub enum Change {
     /// The request was never forwarded: give back `units`. This also covers a request that was
     /// still waiting for its token, if no other request waits after it.
     Withdraw {
-        /// Units to give back.
         units: u64,
         /// When the bucket was due to be full after this draw. If that moment is unchanged, no
         /// request has drawn since.
         full_at: Timestamp,
     },
     /// The request has ended: free its place in a concurrency limit.
-    Release {
-        /// Places to free.
-        units: u64,
-    },
+    Release { units: u64 },
 }

@@ -18,7 +18,6 @@ use super::time::{Micros, Timestamp};
 /// What a limit has learnt from its upstream, or what an operator has set for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conditions {
-    /// For a rate that follows its upstream.
     Rate(RateConditions),
     /// For an adaptive concurrency limit: the number of places.
     Places(u64),
@@ -40,7 +39,6 @@ pub struct RateConditions {
 }
 
 impl RateConditions {
-    /// The rate as written.
     pub const AS_WRITTEN: Self = Self {
         factor: WHOLE,
         rounding: 0,
@@ -98,7 +96,6 @@ impl RateConditions {
 pub struct Following {
     /// The minimum share of the rate, in 1/1024.
     pub least: u64,
-    /// The minimum as written.
     pub least_written: Rate,
     /// Whether the limit obeys the quota that the upstream reports.
     pub obeys_quota: bool,
@@ -148,7 +145,6 @@ impl Algorithm {
     }
 }
 
-/// The whole rate.
 pub const WHOLE: u64 = 1_024;
 
 #[cfg(test)]

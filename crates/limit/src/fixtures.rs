@@ -16,7 +16,6 @@ pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {
     Terms::new(kind, amount, period)
 }
 
-/// A limit by these terms.
 pub fn limit(name: &str, terms: &Terms) -> Limit {
     Limit {
         name: name.into(),

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The value of a digit.
 pub const fn value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

@@ -6,13 +6,11 @@ use super::claim::Change;
 use super::quota::{QuotaError, UNITS_MAX};
 use super::time::{Micros, Timestamp};
 
-/// A concurrency limit's checked parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
     most: u64,
     /// The minimum number of places of an adaptive limit.
     least: Option<u64>,
-    /// The places there are now.
     places: u64,
 }
 
@@ -71,7 +69,6 @@ impl InFlight {
         self.least.is_some()
     }
 
-    /// The places there are now.
     pub fn places(&self) -> u64 {
         self.places
     }
@@ -101,7 +98,6 @@ impl InFlight {
         }
     }
 
-    /// How it stands.
     pub fn report(&self, state: Option<Held>) -> Report {
         let remaining = self.places().saturating_sub(state.map_or(0, |s| s.units));
         Report {
@@ -128,7 +124,6 @@ impl InFlight {
     }
 }
 
-/// The places an adaptive limit starts with.
 pub const FIRST: u64 = 20;
 
 #[cfg(test)]

@@ -55,12 +55,10 @@ impl Kept {
         }
     }
 
-    /// The numbers it is kept in.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
 
-    /// Its state, in these numbers.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }

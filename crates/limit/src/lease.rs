@@ -32,7 +32,6 @@ pub const PARTS: u64 = 10;
 /// The store counts a lease for this much longer than a gateway may use it, so that the rest can
 /// still be returned.
 pub const GRACE: Micros = Micros(200_000);
-/// The longest life of a lease.
 pub const LIFE_MAX: Micros = Micros(100_000);
 /// The shortest life for which a lease is useful.
 pub const LIFE_MIN: Micros = Micros(20_000);
@@ -45,7 +44,6 @@ pub const LEASES_MOST: usize = 512;
 /// Two clocks drift apart by at most one part in this many.
 pub const DRIFT_PER: u64 = 1000;
 
-/// How a limit's units are leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The most units that are leased to all gateways together at one time: a tenth of the burst.
@@ -58,7 +56,6 @@ pub struct Terms {
 /// Why units of a limit cannot be leased. `field` names the key in the file that causes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLease {
-    /// The key.
     pub field: &'static str,
     /// What is wrong and what would be accepted, in one sentence.
     pub message: String,
@@ -112,7 +109,6 @@ impl Terms {
         Ok(Self { most, life })
     }
 
-    /// How long the store counts a lease.
     pub fn counted(&self) -> Micros {
         Micros(self.life.0 + GRACE.0)
     }
@@ -128,7 +124,6 @@ impl Terms {
 /// Units that a gateway holds, as the store counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Chosen by the gateway, at random.
     pub id: u64,
     /// How many units were leased. Only the gateway knows how many are left.
     pub units: u64,
@@ -136,7 +131,6 @@ pub struct Lease {
     pub until: Timestamp,
 }
 
-/// A request for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// The id the lease gets if it is granted.
@@ -148,17 +142,14 @@ pub struct Wish {
     pub needed: u64,
 }
 
-/// A token bucket with leased units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leased {
     /// The level in the store, without the leased units.
     pub level: Level,
-    /// The leases, ordered by their end.
     pub leases: Vec<Lease>,
 }
 
 impl Leased {
-    /// A full bucket.
     pub fn full(bucket: &TokenBucket, now: Timestamp) -> Self {
         Self {
             level: Level {
@@ -169,7 +160,6 @@ impl Leased {
         }
     }
 
-    /// Units leased.
     pub fn out(&self) -> u64 {
         self.leases.iter().map(|lease| lease.units).sum()
     }

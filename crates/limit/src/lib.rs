@@ -57,7 +57,6 @@ pub use token_bucket::TokenBucket;
 /// candidate is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The limit's name in the file.
     pub name: Arc<str>,
     /// Position among the limits of one compiled policy, dense from zero. Stores index their tables
     /// by it.
@@ -66,7 +65,6 @@ pub struct Limit {
     pub tier: Option<Arc<str>>,
     /// Whether the limit is live or a candidate.
     pub role: Role,
-    /// The algorithm with its numbers.
     pub algorithm: Algorithm,
     /// Whether refusals by this limit refuse requests.
     pub mode: Mode,
@@ -97,16 +95,12 @@ pub struct Limit {
 /// A live limit, or a candidate: judged on the same traffic and only counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The limit in force.
     Live,
-    /// Its candidate.
     Candidate,
 }
 
-/// What a refusal by a limit does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The refusal refuses the request.
     Enforce,
     /// The refusal is only counted.
     Shadow,
@@ -114,10 +108,8 @@ pub enum Mode {
     Off,
 }
 
-/// Where buckets are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// In this process.
     Local,
     /// In the configured store, shared by every gateway that uses it.
     Shared,
@@ -126,9 +118,7 @@ pub enum Placement {
 /// How a limit decides when its store does not respond in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WhenDown {
-    /// Admit the request and count it.
     Allow,
-    /// Refuse with 503.
     Refuse,
     /// Enforce this gateway's share (the limit over the number of replicas) in the process.
     LocalShare,

@@ -10,15 +10,12 @@ use super::time::Micros;
 /// [`Algorithm::new`](super::Algorithm::new) checks it.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Which algorithm.
     pub kind: Kind,
     /// Units per period; for [`Kind::InFlight`] the most units at once (the period is then zero).
     pub amount: u64,
-    /// The period.
     pub period: Micros,
     /// The most units at once; `None`: the amount.
     pub burst: Option<u64>,
-    /// How fixed windows are aligned.
     pub align: Align,
     /// Units a bucket may go below zero; the next caller waits for them.
     pub debt: u64,
@@ -28,24 +25,17 @@ pub struct Terms {
     pub shared: bool,
 }
 
-/// The algorithms by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Continuous refill.
     TokenBucket,
     /// The whole amount at once, each whole period since first use.
     Interval,
-    /// A count per window.
     FixedWindow,
-    /// Two-window estimate.
     SlidingWindow,
-    /// Exact log of grants.
     SlidingLog,
-    /// A concurrency limit.
     InFlight,
 }
 
-/// Where fixed windows begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Align {
     /// At the first request after the last window ended.

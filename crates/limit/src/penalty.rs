@@ -4,14 +4,12 @@
 use super::time::Micros;
 use super::words;
 
-/// The penalty of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
     /// The refusals after which a key is blocked.
     pub refusals: u32,
     /// The span in which they are counted, from the first of them.
     pub span: Micros,
-    /// How long the key is blocked.
     pub block: Micros,
 }
 
@@ -23,7 +21,6 @@ impl Penalty {
         format!("{} refusal{plural} in {span}", self.refusals)
     }
 
-    /// The penalty in words.
     pub fn words(&self) -> String {
         let block = words::span(self.block);
         format!("{} block the key for {block}", self.after())

@@ -5,14 +5,11 @@ use super::time::Micros;
 /// Units per period, as written: the form of a rate from the file to the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// Units granted per period.
     pub amount: u64,
-    /// The period.
     pub period: Micros,
 }
 
 impl Rate {
-    /// `amount` units per `period`.
     pub const fn new(amount: u64, period: Micros) -> Self {
         Self { amount, period }
     }
@@ -24,7 +21,6 @@ impl Rate {
 /// (`n` units per `p` microseconds) for arithmetic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// The rate, as written.
     pub rate: Rate,
     /// The most units at once.
     pub burst: u64,

@@ -15,7 +15,6 @@ use super::claim::Change;
 use super::quota::{PERIOD_MAX, Quota, QuotaError};
 use super::time::{Micros, Timestamp};
 
-/// A sliding log's checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     quota: Quota,
@@ -32,12 +31,10 @@ pub struct Log {
     entries: VecDeque<Entry>,
 }
 
-/// One grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// When the units were granted, or become due.
     pub at: Timestamp,
-    /// How many units.
     pub units: u64,
 }
 
@@ -52,7 +49,6 @@ impl Log {
         }
     }
 
-    /// The entries, oldest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + DoubleEndedIterator + '_ {
         self.entries.iter().copied()
     }
@@ -151,7 +147,6 @@ impl SlidingLog {
         self.reach
     }
 
-    /// Its amount and period.
     pub fn quota(&self) -> &Quota {
         &self.quota
     }

@@ -100,7 +100,6 @@ impl SlidingWindow {
         self.ahead
     }
 
-    /// Its amount and period.
     pub fn quota(&self) -> &Quota {
         &self.quota
     }
@@ -176,7 +175,6 @@ impl SlidingWindow {
         self.max_wait
     }
 
-    /// How it stands.
     pub fn report(&self, state: Option<Pair>, now: Timestamp) -> Report {
         let period = self.quota.period;
         let pair = self.current(state, now);

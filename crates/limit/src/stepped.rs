@@ -50,12 +50,10 @@ impl Stepped {
         self.settled
     }
 
-    /// Its amount, period and burst.
     pub fn quota(&self) -> &Quota {
         &self.quota
     }
 
-    /// Where its boundaries are.
     pub fn align(&self) -> &Align {
         &self.align
     }

@@ -40,10 +40,8 @@ impl Timestamp {
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// No time at all.
     pub const ZERO: Self = Self(0);
 
-    /// `seconds` whole seconds, saturating.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000))
     }
@@ -53,7 +51,6 @@ impl Micros {
         self.0.div_ceil(1_000_000)
     }
 
-    /// Whole milliseconds, rounded up.
     pub const fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1_000)
     }

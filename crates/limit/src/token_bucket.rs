@@ -24,7 +24,6 @@ pub struct TokenBucket {
     full: i64,
     owed: i64,
     floor: i64,
-    /// The lowest possible level.
     lowest: i64,
     settled: u64,
     following: Option<Following>,
@@ -37,7 +36,6 @@ impl TokenBucket {
         self.lowest.min(self.floor)
     }
 
-    /// Its rate and burst.
     pub fn quota(&self) -> &Quota {
         &self.quota
     }
@@ -201,7 +199,6 @@ impl TokenBucket {
         Micros(unsigned(gain).div_ceil(self.quota.n))
     }
 
-    /// Units as unit-microseconds.
     pub fn scaled(&self, units: u64) -> i64 {
         i64::try_from(u128::from(units) * u128::from(self.quota.p)).unwrap_or(i64::MAX)
     }

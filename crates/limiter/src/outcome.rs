@@ -153,7 +153,6 @@ impl Outcome {
 pub(crate) struct Outcomes(SmallVec<[Outcome; 2]>);
 
 impl Outcomes {
-    /// Nobody has decided yet.
     pub(crate) fn of(claims: &[Claim<'_>]) -> Self {
         Self(claims.iter().map(Outcome::of).collect())
     }

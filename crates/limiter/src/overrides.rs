@@ -66,7 +66,6 @@ struct Table {
     by_bucket: HashMap<(bool, u128), Override, RandomState>,
 }
 
-/// A limit with overrides.
 #[derive(Debug)]
 struct WithOverrides {
     name: Arc<str>,
@@ -95,7 +94,6 @@ impl Default for Overrides {
 }
 
 impl Overrides {
-    /// Whether there are none.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)

@@ -298,7 +298,6 @@ fn place(bucket: u128) -> usize {
     bucket as usize % SETS
 }
 
-/// Keys in a set.
 const WAYS: usize = 8;
 
 /// Sets of the table: 65,536 keys.

@@ -18,7 +18,6 @@ use tollgate_http1::output::SLICES;
 #[derive(Debug)]
 pub struct ReadBuffer {
     bytes: BytesMut,
-    /// The size of the next read.
     room: usize,
     /// The largest size of its memory so far.
     largest: usize,

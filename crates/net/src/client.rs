@@ -26,14 +26,12 @@ use tollgate_http1::{self as http1, BodyWriter, Malformed, Output, Responses, Ve
 use crate::buffer::{ReadBuffer, poll_flush};
 pub use idle::Unanswered;
 
-/// A connection to a server.
 #[derive(Debug)]
 pub struct Client<S, B> {
     socket: S,
     read: ReadBuffer,
     responses: Responses,
     write: Output,
-    /// The request's body that is being sent.
     sending: Option<(B, BodyWriter)>,
     asks_head: bool,
     /// Whether the request leaves the connection usable for another.

@@ -24,7 +24,6 @@ use socket2::Socket;
 use super::tls::ServerTls;
 use socket::{defer_accept, keepalive, tcp, unix};
 
-/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP address; port 0 takes a free one.
@@ -236,7 +235,6 @@ impl Inherited {
 /// The sockets of a listener, kept to be handed over.
 #[derive(Debug)]
 pub struct Kept {
-    /// Its address in the file.
     pub wanted: String,
     pub sockets: Vec<OwnedFd>,
 }

@@ -11,7 +11,6 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::tls::TlsError;
 
-/// A PEM file and its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Pem<'p> {
     pub path: &'p Path,

@@ -20,7 +20,6 @@ use tokio::time::sleep_until;
 
 use wheel::{Set, TICK_NANOS, Wheel};
 
-/// The resolution of the wheel.
 pub const TICK: Duration = Duration::from_nanos(TICK_NANOS);
 
 /// A moment in the worker's future that can be awaited, moved and cleared.

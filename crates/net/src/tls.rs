@@ -32,7 +32,6 @@ pub struct TlsSettings {
     pub client_required: bool,
 }
 
-/// A certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The file of the chain, beginning with its own certificate.
@@ -58,7 +57,6 @@ impl TlsSettings {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", file.display())]
 pub struct TlsError {
-    /// The file that causes it.
     pub file: PathBuf,
     /// Whether the file was read for its private key.
     pub is_of_key: bool,
@@ -175,7 +173,6 @@ fn read(file: &Path, is_of_key: bool) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-/// Certificates by the requested name.
 #[derive(Debug, Default)]
 struct ByName {
     exact: HashMap<String, Arc<CertifiedKey>>,

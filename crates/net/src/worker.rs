@@ -17,7 +17,6 @@ use slab::Slab;
 
 pub use threads::Workers;
 
-/// The settings of a worker's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
     /// How long it may take; work left then is cut off.
@@ -46,7 +45,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that accepts nothing yet.
     fn new(index: usize) -> Self {
         Self {
             index,
@@ -83,7 +81,6 @@ impl Worker {
         })
     }
 
-    /// The number of tasks that serve clients.
     pub fn tasks(&self) -> usize {
         self.tasks.borrow().len()
     }
@@ -156,7 +153,6 @@ pub struct Task {
 }
 
 impl Task {
-    /// The worker it runs on.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }

@@ -46,17 +46,11 @@ pub enum ForwardingHeader {
     /// every other choice would let a client choose its bucket.
     #[default]
     Either,
-    /// `X-Forwarded-For` only.
     XForwardedFor,
-    /// `Forwarded` (RFC 7239) only.
     Forwarded,
-    /// `X-Real-IP` only.
     XRealIp,
-    /// `CF-Connecting-IP` only.
     CfConnectingIp,
-    /// `True-Client-IP` only.
     TrueClientIp,
-    /// `Fly-Client-IP` only.
     FlyClientIp,
 }
 
@@ -72,7 +66,6 @@ impl ForwardingHeader {
         }))
     }
 
-    /// The headers that it believes.
     pub fn names(self) -> impl Iterator<Item = HeaderName> {
         let listed = matches!(self, Self::Either | Self::XForwardedFor);
         let forwarded = matches!(self, Self::Either | Self::Forwarded);
@@ -219,14 +212,12 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
 /// The bytes of an address that distinguish clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressKey {
-    /// An IPv4 address.
     V4([u8; 4]),
     /// The prefix of an IPv6 address, with the rest zero.
     V6([u8; 16]),
 }
 
 impl AddressKey {
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::V4(bytes) => bytes,

@@ -15,7 +15,6 @@ use super::{BodyFacts, Claims, Descriptor, Identified, Policy, SentBody};
 /// How far the claims of a request are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// They are complete.
     Complete,
     /// An identity refuses the request; the claims are those of limits that count such refusals.
     Refused(IdentityRefusal),

@@ -72,13 +72,11 @@ pub enum BodyFlaw {
     /// Its charset is not UTF-8: 415.
     #[error("the charset of the body is not UTF-8")]
     Charset,
-    /// It is compressed: 415.
     #[error("the body is compressed")]
     Compressed,
 }
 
 impl BodyFlaw {
-    /// The status of the refusal.
     pub const fn status(self) -> u16 {
         match self {
             Self::Malformed | Self::Ambiguous | Self::Operation(_) | Self::Mixed => 400,
@@ -99,7 +97,6 @@ crate::labels! {
     }
 }
 
-/// A body that is being read.
 #[derive(Debug)]
 pub struct BodyReading {
     wanted: Arc<Wanted>,

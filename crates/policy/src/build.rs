@@ -19,17 +19,13 @@ use tollgate_limit::Limit;
 pub struct PolicyParts {
     /// How a client's address is determined, and which addresses are exempt.
     pub address: AddressPolicy,
-    /// Identities by index.
     pub identities: Vec<Identity>,
     /// Limits as the file names them. [`Policy::build`] numbers their variants.
     pub rules: Vec<Rule>,
-    /// Upstreams by index.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// Routes, in the order of the file.
     pub routes: Vec<Route>,
     /// The rules for descriptors of a rate limit service.
     pub domains: Domains,
-    /// The form of refusals and quota headers.
     pub responses: Responses,
     /// Whether egress mode is on: the gateway forwards only to hosts that routes name.
     pub egress: bool,
@@ -44,50 +40,36 @@ pub struct PolicyParts {
 pub enum BuildError {
     /// Two routes match the same requests, and neither is more specific.
     Tie {
-        /// The earlier one.
         first: usize,
-        /// The later one.
         second: usize,
     },
     /// Every request a route matches is taken by more specific ones.
     Unreachable {
-        /// The route.
         route: usize,
-        /// The routes that take its requests.
         by: Vec<usize>,
     },
     /// A route's path has an encoded slash, and such paths are refused.
     EncodedSlash(usize),
-    /// A route names a limit twice.
     LimitTwice {
-        /// The route.
         route: usize,
-        /// The limit.
         rule: usize,
     },
     /// A route has more limits than one draw supports.
     TooManyClaims {
-        /// The route.
         route: usize,
-        /// Its claims.
         claims: usize,
     },
     /// A route has more targets than one request is tried on.
     TooManyTargets(usize),
     /// An identity uses a segment that a route does not capture.
     UnknownCapture {
-        /// The route.
         route: usize,
-        /// The identity.
         identity: usize,
-        /// The segment's name.
         name: String,
     },
     /// A template names a segment that its route does not capture.
     TemplateCapture {
-        /// The route.
         route: usize,
-        /// The segment's name.
         name: String,
     },
     /// `when_missing = "use:…"` leads back to its start.
@@ -105,9 +87,7 @@ pub enum BuildError {
     BodyAsked(usize),
     /// An index is out of range: a defect in the code that assembled the parts.
     Dangling {
-        /// The route.
         route: usize,
-        /// What is missing.
         what: String,
     },
 }
@@ -215,7 +195,6 @@ fn deciding<'p>(
     read.chain(removed).chain(set)
 }
 
-/// The headers that identities read by name.
 pub(super) fn key_headers(identities: &[Identity]) -> impl Iterator<Item = &HeaderName> {
     let sources = identities.iter().flat_map(|identity| &identity.sources);
     sources.filter_map(|source| match source {
@@ -224,7 +203,6 @@ pub(super) fn key_headers(identities: &[Identity]) -> impl Iterator<Item = &Head
     })
 }
 
-/// The headers whose value a route compares.
 fn compared(routes: &[Route]) -> impl Iterator<Item = &HeaderName> {
     let conditions = routes.iter().flat_map(|route| &route.pattern.headers);
     conditions.filter_map(|(name, value)| value.as_ref().map(|_| name))

@@ -22,7 +22,6 @@ pub struct Callers {
 pub struct Caller {
     /// Its name, for logs and keys. Several keys may have the same name; they share its buckets.
     pub name: Arc<str>,
-    /// Its tier.
     pub tier: Option<Arc<str>>,
     /// The name of the caller's own numbers among the variants of limits, if it has some.
     pub numbers: Option<Arc<str>>,
@@ -47,7 +46,6 @@ impl Callers {
         }
     }
 
-    /// The caller with this key.
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Caller>> {
         if self.by_digest.is_empty() {
             return None;
@@ -73,7 +71,6 @@ impl Callers {
         self.by_digest.iter().map(|(_, caller)| caller)
     }
 
-    /// How many keys are known.
     pub fn len(&self) -> usize {
         self.by_digest.len()
     }

@@ -92,7 +92,6 @@ pub struct Charge {
     pub rule: usize,
     /// The variant, by index in [`Policy::limits`].
     pub limit: usize,
-    /// Units.
     pub cost: u64,
     /// Whether its refusal refuses the request.
     pub enforced: bool,
@@ -102,7 +101,6 @@ pub struct Charge {
 }
 
 impl Claims {
-    /// Whether nothing is drawn.
     pub fn is_empty(&self) -> bool {
         self.charges.is_empty()
     }
@@ -191,7 +189,6 @@ impl Claims {
         &self.charges
     }
 
-    /// The key a charge is drawn under.
     pub fn key(&self, charge: &Charge) -> &KeyBytes {
         &self.keys[charge.key]
     }

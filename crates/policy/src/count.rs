@@ -5,7 +5,6 @@ use http::StatusCode;
 /// Which requests a limit counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Count {
-    /// All of them.
     #[default]
     All,
     /// Only those whose response has one of these statuses; the others are given back.
@@ -25,9 +24,7 @@ impl Count {
 /// A status, or a class of them (`"5xx"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusMatch {
-    /// The lowest status that matches.
     pub from: u16,
-    /// The highest.
     pub to: u16,
 }
 

@@ -22,7 +22,6 @@ use super::pattern::is_host_character;
 pub struct Peer {
     /// The peer's address; `None` on a Unix socket.
     pub address: Option<IpAddr>,
-    /// Its port.
     pub port: u16,
     /// Whether the connection is encrypted.
     pub tls: bool,
@@ -54,7 +53,6 @@ impl Peer {
 /// The facts of one request, borrowed from it. The path is decoded and normalised once, here.
 #[derive(Debug)]
 pub struct Descriptor<'r> {
-    /// The method.
     pub method: &'r Method,
     /// The requested host: lower case, without port or trailing dot; empty when the request names
     /// none.
@@ -65,9 +63,7 @@ pub struct Descriptor<'r> {
     pub target_path: &'r str,
     /// The query as sent, without `?`.
     pub query: Option<&'r str>,
-    /// The headers.
     pub headers: &'r HeaderMap,
-    /// The connection's peer.
     pub peer: Peer,
     /// The client's address, behind trusted proxies; `None` on a Unix socket without a trusted
     /// forwarding header.
@@ -184,7 +180,6 @@ fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, st
     }
 }
 
-/// A header has several lines.
 pub(super) struct Several;
 
 /// The only line of a header, if it has one.

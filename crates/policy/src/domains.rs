@@ -19,16 +19,13 @@ use tollgate_limit::{KeyBytes, Limit, Mode, Rate};
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'e> {
-    /// Its key.
     pub key: &'e str,
-    /// Its value.
     pub value: &'e str,
 }
 
 /// One level of a rule: the entries that it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The key of the entry.
     pub key: String,
     /// Its value; `*` in it stands for any characters. `None`: any value.
     pub value: Option<String>,
@@ -83,10 +80,8 @@ struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Box<str>>);
 
-/// The rule of a descriptor.
 #[derive(Debug)]
 pub struct Found<'d> {
-    /// The rule.
     pub rule: &'d DescriptorRule,
     /// The key of the descriptor's bucket under a limit per descriptor.
     key: KeyBytes,
@@ -95,7 +90,6 @@ pub struct Found<'d> {
 }
 
 impl DescriptorRule {
-    /// Its name, or its path.
     pub fn called(&self) -> &Arc<str> {
         self.name.as_ref().unwrap_or(&self.path)
     }
@@ -391,7 +385,6 @@ impl Rule {
             .unwrap_or(&self.live)
     }
 
-    /// What `hits` requests cost.
     fn units(&self, hits: u64) -> u64 {
         match &self.cost {
             super::Cost::Fixed(units) => units.saturating_mul(hits),

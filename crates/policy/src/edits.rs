@@ -30,7 +30,6 @@ impl Policy {
         }
     }
 
-    /// A redirect's Location.
     pub fn location(
         &self,
         template: &Template,
@@ -81,7 +80,6 @@ impl Policy {
     }
 }
 
-/// Header edits with their templates filled.
 #[derive(Clone, Debug, Default)]
 pub struct FilledEdits<'p> {
     remove: &'p [HeaderName],
@@ -89,7 +87,6 @@ pub struct FilledEdits<'p> {
 }
 
 impl FilledEdits<'_> {
-    /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty()
     }

@@ -22,9 +22,7 @@ use tollgate_limit::{KeyBytes, Mode};
 /// All decisions about one request.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
-    /// The host matched, in its normal form.
     pub host: String,
-    /// The path matched, in its normal form.
     pub path: String,
     /// The client's address as buckets use it; `None` when there is none.
     pub client: Option<String>,
@@ -44,7 +42,6 @@ pub struct Explanation {
     pub refusal: Option<IdentityRefusal>,
     /// Whether the client's address is exempt from every limit.
     pub exempt: bool,
-    /// The caller's tier.
     pub tier: Option<Arc<str>>,
     /// The route's limits in its order, each followed by its candidate.
     pub limits: Vec<LimitStory>,
@@ -52,18 +49,13 @@ pub struct Explanation {
     pub over_limit: Vec<Vec<LimitStory>>,
 }
 
-/// The result of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteFate {
-    /// This route takes the request.
     Taken,
     /// It matches, but a more specific route matches too.
     LessSpecific,
-    /// Another host.
     Host,
-    /// Another path.
     Path,
-    /// Another method.
     Method,
     /// A header is missing or has another value.
     Header(HeaderName),
@@ -71,16 +63,13 @@ pub enum RouteFate {
     Body(String),
 }
 
-/// The result of an identity.
 #[derive(Clone, Debug)]
 pub struct IdentityStory {
-    /// The requested identity, by index.
     pub identity: usize,
     /// The identities that were read, including those of `use:`, with the value of each source.
     pub steps: Vec<IdentityStep>,
     /// The result, or the reason for the refusal.
     pub outcome: Result<How, IdentityReason>,
-    /// The known caller's name.
     pub caller: Option<Arc<str>>,
     /// The part of a bucket's key for this identity, in readable form.
     pub key: String,
@@ -89,7 +78,6 @@ pub struct IdentityStory {
 /// One identity that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityStep {
-    /// By index.
     pub identity: usize,
     /// Each source as the file writes it, and its value: `None` when absent.
     pub sources: Vec<(String, Result<Option<String>, IdentityReason>)>,
@@ -104,7 +92,6 @@ pub struct LimitStory {
     pub limit: usize,
     /// Whether this is the candidate judged beside the live limit.
     pub candidate: bool,
-    /// Units charged.
     pub cost: u64,
     /// Whether its refusal refuses the request.
     pub enforced: bool,
@@ -112,23 +99,19 @@ pub struct LimitStory {
     pub skipped: Option<SkipReason>,
     /// The bucket's key in readable form; empty when a key is missing.
     pub key: String,
-    /// Its bytes.
     pub key_bytes: KeyBytes,
 }
 
 /// Why a limit is not evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
-    /// Its mode is `off`.
     Off,
     /// One of its identities is missing, and `when_missing = "skip"`.
     Identity,
-    /// The client's address is exempt.
     Exempt,
 }
 
 impl SkipReason {
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Off => "its mode is off",
@@ -294,7 +277,6 @@ impl Policy {
 }
 
 impl How {
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Known => "a known caller",
@@ -307,7 +289,6 @@ impl How {
 }
 
 impl WhenUnknown {
-    /// As the file writes it.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Refuse => "refuse",

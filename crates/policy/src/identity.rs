@@ -17,12 +17,9 @@ pub use super::jwt::{JwtSettings, parse_algorithm};
 pub use super::source::Source;
 pub(super) use evidence::{Evidence, Signatures};
 
-/// A named way to identify a caller.
 #[derive(Debug)]
 pub struct Identity {
-    /// Its name in the file.
     pub name: Arc<str>,
-    /// The sources of its key.
     pub sources: Vec<Source>,
     /// Whether the first source that is present is the key; otherwise all sources together are.
     pub first_of: bool,
@@ -71,40 +68,31 @@ impl Identity {
 /// What happens when an identity's key is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenMissing {
-    /// 401.
     Refuse,
     /// No limit by this identity.
     Skip,
-    /// The client's address is used instead.
     UseAddress,
-    /// Another identity, by index, is used instead.
     Use(usize),
 }
 
 /// What happens when callers are listed and the key belongs to none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnknown {
-    /// 401.
     Refuse,
-    /// The client's address is used instead.
     UseAddress,
     /// The key is accepted like a known one.
     Accept,
 }
 
-/// Why an identity refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("identity `{identity}`: {reason}")]
 pub struct IdentityRefusal {
-    /// The identity's name.
     pub identity: Arc<str>,
-    /// Why.
     pub reason: IdentityReason,
     /// What the body lacks, in a sentence; `None`: the reason says all.
     pub lacking: Option<String>,
 }
 
-/// Why an identity refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityReason {
     /// The key is absent, and `when_missing = "refuse"`: 401.
@@ -157,22 +145,17 @@ crate::labels! {
 /// One identity of one request, resolved.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The requested identity, by index.
     pub identity: usize,
-    /// How it was resolved.
     pub how: How,
     /// The part of a bucket's key for this identity; empty when skipped.
     pub key: KeyBytes,
-    /// The known caller.
     pub caller: Option<Arc<Caller>>,
     /// The tier, if the address is used instead.
     pub address_tier: Option<Arc<str>>,
 }
 
-/// How an identity was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// A known caller.
     Known,
     /// By its key; callers are not listed.
     Key,

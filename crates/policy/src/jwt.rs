@@ -30,10 +30,8 @@ pub struct JwtPolicy {
     verified: Verified,
 }
 
-/// The settings for tokens.
 #[derive(Clone, Debug, Default)]
 pub struct JwtSettings {
-    /// Algorithms accepted.
     pub algorithms: Vec<Algorithm>,
     /// Issuers accepted (`iss`); empty: any.
     pub issuers: Vec<String>,
@@ -43,7 +41,6 @@ pub struct JwtSettings {
     pub leeway: u64,
 }
 
-/// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
     /// It is not a signed token, or is too long.
@@ -55,10 +52,8 @@ pub enum JwtError {
     /// No key has its key id and algorithm.
     #[error("no key fits the token's key id and algorithm")]
     UnknownKey,
-    /// Its signature is wrong.
     #[error("the signature is wrong")]
     Signature,
-    /// It has expired.
     #[error("expired")]
     Expired,
     /// It has no expiry time.

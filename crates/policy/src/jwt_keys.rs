@@ -10,7 +10,6 @@ pub(super) struct KeySet {
     keys: Vec<VerifyingKey>,
 }
 
-/// One key.
 #[derive(Debug)]
 pub(super) struct VerifyingKey {
     id: Option<String>,
@@ -147,7 +146,6 @@ fn jwk_algorithms(jwk: &Jwk) -> Vec<Algorithm> {
     algorithms
 }
 
-/// Reads one PEM block.
 type Read = fn(&[u8]) -> jsonwebtoken::errors::Result<DecodingKey>;
 
 fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {

@@ -28,7 +28,6 @@ pub fn of_address(address: Option<AddressKey>) -> KeyBytes {
     key
 }
 
-/// Appends a host.
 pub(super) fn push_host(key: &mut KeyBytes, host: &HostPattern) {
     match host {
         HostPattern::Exact(host) => push(key, HOST, host.as_bytes()),
@@ -36,13 +35,11 @@ pub(super) fn push_host(key: &mut KeyBytes, host: &HostPattern) {
     }
 }
 
-/// Appends an entry of a descriptor.
 pub(super) fn push_entry(key: &mut KeyBytes, name: &str, value: &str) {
     push(key, ENTRY, name.as_bytes());
     push(key, VALUE, value.as_bytes());
 }
 
-/// Appends a text that has this tag.
 pub(super) fn push(key: &mut KeyBytes, tag: u8, text: &[u8]) {
     if text.len() <= VALUE_MAX {
         key.push(tag);
@@ -140,7 +137,6 @@ fn piece_words<'k>(
     Some((rest, if is_name { " " } else { JOINT }))
 }
 
-/// Reverses [`push_part`].
 fn split_part(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = key.iter().position(|byte| byte & 0x80 == 0)?;
     let mut digits = key[..=end].iter().rev();
@@ -158,16 +154,12 @@ const JOINT: &str = " + ";
 const ADDRESS: u8 = 0;
 /// One value of an identity.
 pub(super) const VALUE: u8 = 1;
-/// The name of a known caller.
 pub(super) const CALLER: u8 = 2;
 /// The name of an identity that replaces the requested one: the following values are its own.
 pub(super) const FALLBACK: u8 = 3;
-/// The name of a route.
 pub(super) const ROUTE: u8 = 4;
-/// A method.
 pub(super) const METHOD: u8 = 5;
 const HOST: u8 = 6;
-/// The domain of a descriptor.
 pub(super) const DOMAIN: u8 = 7;
 const ENTRY: u8 = 8;
 /// Added to a tag when the text is replaced by its SHA-256.

@@ -9,7 +9,6 @@ macro_rules! labels {
             /// Every word of [`Self::label`] that is this type's own.
             pub const LABELS: &'static [&'static str] = &[$($word),*];
 
-            /// A fixed word for metrics and logs.
             pub const fn label(&self) -> &'static str {
                 match self {
                     $($pattern => $word,)*

@@ -9,7 +9,6 @@ use super::source::Source;
 use super::{Policy, SentBody};
 
 impl Policy {
-    /// The refusal, with what the body lacks.
     pub(super) fn lacking(
         &self,
         refusal: IdentityRefusal,

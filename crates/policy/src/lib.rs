@@ -84,15 +84,11 @@ pub struct Policy {
     pub identities: Vec<Identity>,
     /// Every variant of every limit; `limits[i].index == i`.
     pub limits: Vec<Arc<Limit>>,
-    /// Limits as the file names them.
     pub rules: Vec<Rule>,
-    /// Upstreams by index.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// Routes, in the order of the file.
     pub routes: Vec<Route>,
     /// The rules for descriptors of a rate limit service.
     pub domains: Domains,
-    /// The form of refusals and quota headers.
     pub responses: Responses,
     /// Egress mode: the gateway forwards only to hosts that routes name.
     pub egress: bool,
@@ -102,7 +98,6 @@ pub struct Policy {
     pub guarded: Arc<Guarded>,
     /// How bodies are read for what identities, routes and costs ask.
     pub body: BodySettings,
-    /// Everything that is asked of bodies.
     pub wanted: Arc<Wanted>,
     router: Router,
     plans: Vec<Plan>,

@@ -36,7 +36,6 @@ pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) 
 pub struct Guarded {
     names: Vec<HeaderName>,
     unusual: bool,
-    /// Those whose value routes compare.
     compared: Vec<HeaderName>,
 }
 
@@ -98,7 +97,6 @@ impl Guarded {
     }
 }
 
-/// The names, each once.
 fn sorted<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = names.cloned().collect();
     names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));

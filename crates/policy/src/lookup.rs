@@ -21,7 +21,6 @@ pub use buckets::KnownBucket;
 pub struct Sought {
     /// The part of a bucket's key for this caller.
     pub key: KeyBytes,
-    /// The known caller.
     pub caller: Option<Arc<Caller>>,
     /// Whether callers are listed, this is none of them, and its key is accepted all the same.
     pub is_unlisted: bool,
@@ -30,7 +29,6 @@ pub struct Sought {
     by: By,
 }
 
-/// What a caller is known by.
 #[derive(Clone, Debug)]
 enum By {
     /// A part of a scope; `None`: everyone.
@@ -47,7 +45,6 @@ enum By {
 #[derive(Clone, Debug)]
 struct Replaced {
     identity: usize,
-    /// The tier of the address that counts.
     tier: Option<Arc<str>>,
 }
 
@@ -81,18 +78,11 @@ pub enum LookupError {
     Descriptor(String),
     /// The identity's key has another number of values.
     #[error("a key of `{identity}` has {sources} values")]
-    Values {
-        /// The identity.
-        identity: Arc<str>,
-        /// The number of its values.
-        sources: usize,
-    },
+    Values { identity: Arc<str>, sources: usize },
     /// No listed caller has this name or key, and the identity has no bucket for others.
     #[error("`{value}` is no caller of `{identity}`, and {}", without_bucket(*.when_unknown))]
     Unknown {
-        /// The identity.
         identity: Arc<str>,
-        /// The name or the key.
         value: String,
         /// What happens to requests with such a key.
         when_unknown: WhenUnknown,

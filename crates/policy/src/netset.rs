@@ -1,5 +1,3 @@
-//! Sets of networks.
-
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -101,7 +99,5 @@ fn merged<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     merged
 }
 
-/// `::ffff:0.0.0.0`.
 const MAPPED_FIRST: u128 = 0xffff_0000_0000;
-/// `::ffff:255.255.255.255`.
 const MAPPED_LAST: u128 = 0xffff_ffff_ffff;

@@ -42,7 +42,6 @@ pub enum Malformed {
     /// A backslash, or an encoded slash where none is allowed.
     #[error("the path holds a backslash or an encoded slash, which upstreams read differently")]
     Separator,
-    /// A control character.
     #[error("the path holds a control character")]
     Control,
     /// The decoded path is not UTF-8.
@@ -51,7 +50,6 @@ pub enum Malformed {
     /// `..` leads above the root.
     #[error("the path leads above its root")]
     AboveRoot,
-    /// A dot segment with parameters.
     #[error("the path holds a dot segment with parameters, which upstreams read differently")]
     DotParameters,
     /// More than one host is named, or an impossible one.
@@ -60,7 +58,6 @@ pub enum Malformed {
     /// The method is not in capitals.
     #[error("the method is not in capitals, and some upstreams ignore that")]
     Method,
-    /// Forwarding headers name different clients.
     #[error("the forwarding headers name different clients, and only one can be right")]
     Client,
 }

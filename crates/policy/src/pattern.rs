@@ -15,11 +15,8 @@ use super::source::Source;
 /// The pattern of a route: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Methods; empty: all.
     pub methods: Vec<Method>,
-    /// The host.
     pub host: HostPattern,
-    /// Path segments.
     pub path: Vec<Segment>,
     /// Headers that must be present, with a value or with any.
     pub headers: Vec<(HeaderName, Option<HeaderValue>)>,
@@ -27,12 +24,9 @@ pub struct Pattern {
     pub body: Vec<(Source, Option<String>)>,
 }
 
-/// The host a route matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
-    /// Every host.
     Any,
-    /// This one, lower case.
     Exact(String),
     /// `*.example.com`: one or more labels before this suffix (`example.com`).
     Wildcard(String),
@@ -54,9 +48,7 @@ impl HostPattern {
 /// One segment of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// This text, in its normal form.
     Literal(String),
-    /// `{name}`: any one segment.
     Capture(String),
     /// `**`: the rest of the path, which may be empty. Only allowed last.
     Rest,
@@ -135,7 +127,6 @@ impl Pattern {
         })
     }
 
-    /// The names of its captures, in order.
     pub fn captures(&self) -> impl Iterator<Item = &str> {
         self.path.iter().filter_map(|segment| match segment {
             Segment::Capture(name) => Some(name.as_str()),

@@ -9,15 +9,12 @@ use super::template::{Placeholder, Template};
 use super::{BuildError, Cost, RefusalBody, Rule, Scope, ScopePart, keys};
 use tollgate_limit::{CLAIMS_MAX, KeyBytes, Mode};
 
-/// The compiled half of a route.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Identities to resolve, by index, ascending, so that the order of limits in the file does not
     /// matter.
     pub(super) identities: Vec<usize>,
-    /// The distinct scopes of its limits.
     pub(super) scopes: Vec<PlannedScope>,
-    /// Its limits.
     pub(super) charges: Vec<PlannedCharge>,
     /// What its conditions, identities and costs ask of the body.
     pub(super) asked: Asked,
@@ -27,7 +24,6 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct PlannedScope(pub(super) Vec<ScopePart>);
 
-/// One limit.
 #[derive(Debug)]
 pub(super) struct PlannedCharge {
     pub(super) rule: usize,

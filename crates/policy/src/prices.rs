@@ -17,7 +17,6 @@ pub use models::{ModelPrice, ModelPrices};
 const PER: u128 = 1_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// What the tokens of some models cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Price {
     /// The model, or the pattern of models, as the file names it.
@@ -31,7 +30,6 @@ pub struct Price {
 pub struct Prices {
     /// The unit of money, such as `USD`.
     pub currency: Arc<str>,
-    /// The most specific first.
     list: Vec<(Pattern, Price)>,
 }
 
@@ -105,7 +103,6 @@ impl Prices {
         self.list.iter().map(|(_, price)| price)
     }
 
-    /// The price at a place.
     pub fn get(&self, place: PriceIndex) -> Option<&Price> {
         self.list.get(usize::from(place)).map(|(_, price)| price)
     }

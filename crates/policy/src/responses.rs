@@ -1,35 +1,25 @@
 //! How refusals and quota headers are written, as data. The gateway writes them.
 
-/// The form of refusals and quota headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responses {
-    /// The dialects sent, in order.
     pub headers: Vec<Dialect>,
-    /// The unit of `X-RateLimit-Reset`.
     pub reset: Reset,
-    /// A refusal body instead of problem+json.
     pub refusal: Option<RefusalBody>,
 }
 
-/// A dialect of quota headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// draft-ietf-httpapi-ratelimit-headers-11: `RateLimit`, `RateLimit-Policy`.
     Draft11,
     /// The names of the draft's open pull request: `a`, `w`, `c`.
     DraftNext,
     /// One `RateLimit` header as `limit=, remaining=, reset=`.
     Draft07,
-    /// `RateLimit-Limit`, `-Remaining`, `-Reset`.
     Draft06,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     XRateLimit,
 }
 
-/// The unit of a legacy reset header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reset {
-    /// Seconds left.
     #[default]
     Seconds,
     /// Seconds since the Unix epoch.
@@ -56,9 +46,7 @@ pub const REFUSAL_PLACEHOLDERS: [&str; 9] = [
 pub enum RefusalBody {
     /// As a text whose `{…}` placeholders are filled from the refusal.
     Template {
-        /// Its content type.
         content_type: http::HeaderValue,
-        /// The text.
         template: Template,
     },
     /// As the JSON-RPC errors of the calls that are refused, where the body of the request was read
@@ -68,7 +56,6 @@ pub enum RefusalBody {
     OpenAi,
 }
 
-/// The text of a refusal body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: bytes::Bytes,
@@ -76,7 +63,6 @@ pub struct Template {
 }
 
 impl Template {
-    /// The text with its placeholders.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.text).unwrap_or_default()
     }

@@ -15,9 +15,7 @@ pub use super::template::{Piece, Placeholder, Template};
 pub struct Route {
     /// Its text in the file: the route's name in logs and metrics.
     pub name: Arc<str>,
-    /// What it matches.
     pub pattern: Pattern,
-    /// The target of its requests.
     pub target: Target,
     /// Its limits, by index in [`super::Policy::rules`], with the cost if the route overrides it.
     pub limits: Vec<RouteLimit>,
@@ -27,9 +25,7 @@ pub struct Route {
     pub strip_prefix: Option<String>,
     /// A path prefix added before forwarding (after stripping).
     pub add_prefix: Option<String>,
-    /// Changes to the forwarded request's headers.
     pub request_headers: HeaderEdits,
-    /// Changes to the response's headers.
     pub response_headers: HeaderEdits,
     /// The route's own refusal body.
     pub refusal: Option<super::RefusalBody>,
@@ -84,7 +80,6 @@ impl Route {
 /// A limit as one route uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteLimit {
-    /// Index in [`super::Policy::rules`].
     pub rule: usize,
     /// The cost on this route, if it differs.
     pub cost: Option<super::Cost>,
@@ -106,29 +101,21 @@ pub struct OverLimit {
     pub model: Option<PriceIndex>,
 }
 
-/// The target of a route's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An upstream, by index in [`super::Policy::upstreams`].
     Upstream(usize),
-    /// `builtin:echo`.
     Echo,
     /// The service that the policy was read for: it responds to every admitted request itself.
     Service,
-    /// A fixed response.
     Fixed {
-        /// Its status.
         status: u16,
-        /// Its body.
         body: String,
-        /// Its content type.
         content_type: HeaderValue,
     },
-    /// A redirect.
     Redirect {
         /// Its status: 301, 302, 303, 307 or 308.
         status: u16,
-        /// Its Location, a template.
         location: Template,
     },
 }
@@ -155,14 +142,11 @@ impl Target {
 /// Changes to headers: removals first, then settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderEdits {
-    /// Headers to remove.
     pub remove: Vec<HeaderName>,
-    /// Headers to set, replacing what is there.
     pub set: Vec<(HeaderName, Template)>,
 }
 
 impl HeaderEdits {
-    /// Whether nothing changes.
     pub const fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty()
     }

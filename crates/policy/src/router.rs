@@ -31,10 +31,8 @@ pub(super) use candidate::{body_matches, header_matches};
 /// The captured segments of a match, in the order of the pattern.
 pub type Captures<'d> = SmallVec<[&'d str; 4]>;
 
-/// The route a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match<'d> {
-    /// Its index in [`super::Policy::routes`].
     pub route: usize,
     /// What its `{name}` segments captured, in the order of the pattern.
     pub captures: Captures<'d>,
@@ -158,7 +156,6 @@ impl Router {
     }
 }
 
-/// The result of a look-up.
 #[derive(Clone, Debug)]
 pub struct Found<'d> {
     /// The most specific route, if there is one.

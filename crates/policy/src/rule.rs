@@ -17,7 +17,6 @@ use tollgate_limit::Limit;
 /// costs.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Its name.
     pub name: Arc<str>,
     /// The numbers for callers without a tier of their own.
     pub live: Arc<Limit>,
@@ -25,18 +24,15 @@ pub struct Rule {
     pub tiers: Vec<(Arc<str>, Arc<Limit>)>,
     /// The candidate, judged together with the live variant and only counted.
     pub candidate: Option<Arc<Limit>>,
-    /// How it is split into buckets.
     pub scope: Scope,
     /// Whether nothing may ever exceed the limit: a request whose cost is stated above the highest,
     /// or cannot be read, never fits.
     pub ceiling: bool,
-    /// What one request costs.
     pub cost: Cost,
     /// How the cost is corrected from the response.
     pub settle: Option<Settle>,
     /// The prices by which its units are money: then a cost that the body says is tokens of output.
     pub prices: Option<ModelPrices>,
-    /// Which requests count.
     pub count: Count,
     /// Response statuses (of the upstream or our own 502/504) after which the charge is given back.
     pub refund_on: Vec<StatusMatch>,
@@ -113,7 +109,6 @@ impl Rule {
     }
 }
 
-/// How a limit is split into buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One bucket for all callers.
@@ -131,7 +126,6 @@ impl Scope {
         }
     }
 
-    /// The identities among its parts, by index.
     pub fn identities(&self) -> impl Iterator<Item = usize> {
         self.parts().iter().filter_map(|part| match part {
             ScopePart::Identity(identity) => Some(*identity),
@@ -153,9 +147,7 @@ pub enum ScopePart {
     Address,
     /// A named identity, by index in [`Policy::identities`](super::Policy::identities).
     Identity(usize),
-    /// The route taken, by its name.
     Route,
-    /// The method: see [`Route::method_class`](super::route::Route::method_class).
     Method,
     /// The host as the route names it, so that clients cannot invent others: all names below
     /// `*.example.com` are one.
@@ -165,7 +157,6 @@ pub enum ScopePart {
     Descriptor,
 }
 
-/// What a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// The same for every request.
@@ -173,26 +164,19 @@ pub enum Cost {
     /// Read from a request header. Absent: `default`; not a plain number: `most`; a number is
     /// clamped to `least` and `most`.
     Header {
-        /// The header.
         name: http::HeaderName,
         /// The cost when it is absent.
         default: u64,
-        /// The lowest cost.
         least: u64,
-        /// The highest cost.
         most: u64,
     },
     /// The request's Content-Length in steps of `per` bytes, rounded up and clamped to `least` and
     /// `most`. Unknown length: `most`.
     ContentLength {
-        /// Bytes per unit.
         per: u64,
-        /// The lowest cost.
         least: u64,
-        /// The highest cost.
         most: u64,
     },
-    /// Read from the request's body.
     Body(Box<BodyCost>),
 }
 
@@ -209,7 +193,6 @@ pub struct BodyCost {
     pub plus: Option<u64>,
     /// The cost where none of the members is present.
     pub default: u64,
-    /// The lowest cost of a call.
     pub least: u64,
     /// The highest cost of a call with one output: also where a member is no number, and of a body
     /// that was not read or is not JSON.
@@ -309,11 +292,9 @@ impl BodyCost {
     }
 }
 
-/// What the body of a request states.
 struct Stated {
     /// The number for one output.
     output: u64,
-    /// How many outputs it asks for.
     times: u64,
     /// What is added for its bytes.
     added: u64,
@@ -322,7 +303,6 @@ struct Stated {
 /// How a charge is corrected from the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// The source of the real cost.
     pub from: SettleFrom,
     /// Units charged at admission; `None`: the cost of the request is reserved, the most that it
     /// may come to.
@@ -390,14 +370,11 @@ impl Settle {
     }
 }
 
-/// The source of a request's real cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleFrom {
-    /// A response header.
     Header(http::HeaderName),
     /// Bytes of response body sent, in steps of `per`, rounded up.
     Bytes {
-        /// Bytes per unit.
         per: u64,
     },
     /// Numbers in the JSON body, or in the data of its server-sent events.

@@ -21,17 +21,13 @@ pub(crate) use reading::{cookie, header, one_spelling, parameter, query};
 /// The source of one part of a key in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `address`
     Address,
-    /// `header:NAME`
     Header(HeaderName),
     /// `bearer`: the token of `Authorization: Bearer`.
     Bearer,
     /// `basic`: the user of `Authorization: Basic`.
     BasicUser,
-    /// `cookie:NAME`
     Cookie(String),
-    /// `query:NAME`
     Query(String),
     /// `path:NAME`: a `{NAME}` segment of the route.
     Path(String),
@@ -116,7 +112,6 @@ impl Source {
         }
     }
 
-    /// As the file writes it.
     pub fn words(&self) -> String {
         match self {
             Self::Address => "address".into(),

@@ -12,39 +12,25 @@ use super::pattern::ParseError;
 /// `{query}`, `{path:NAME}`, `{identity:NAME}`. `{{` and `}}` are braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// Its pieces in order.
     pub pieces: Vec<Piece>,
 }
 
-/// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// As written.
     Text(String),
-    /// Filled from the request.
     Placeholder(Placeholder),
 }
 
-/// The data that a placeholder inserts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placeholder {
-    /// The caller's tier.
     Tier,
-    /// The known caller's name.
     Caller,
-    /// The route's name.
     Route,
-    /// The client's address.
     Address,
-    /// The requested host.
     Host,
-    /// The whole path, as requested.
     RequestPath,
-    /// The query, as requested.
     Query,
-    /// A captured path segment.
     Path(String),
-    /// An identity's key, by index.
     Identity(usize),
 }
 
@@ -96,7 +82,6 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// Its placeholders, in order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Placeholder(placeholder) => Some(placeholder),

@@ -10,17 +10,13 @@ use tollgate_limit::Micros;
 pub struct Upstream {
     /// Its name in the file, or its URL.
     pub name: Arc<str>,
-    /// Its servers.
     pub servers: Vec<Server>,
-    /// How a server is chosen.
     pub balance: Balance,
-    /// Its timeouts.
     pub timeouts: UpstreamTimeouts,
     /// The most idle connections kept per worker and server.
     pub idle_connections: usize,
     /// The most connections per worker and server; further requests wait in a bounded queue.
     pub connections: usize,
-    /// The Host header sent to it.
     pub host: HostPolicy,
     /// Whether the gateway uses HTTP/2 to it.
     pub http2: bool,
@@ -33,15 +29,11 @@ pub struct Upstream {
     pub pending: usize,
     /// The longest a request may wait for a connection; then 503.
     pub queue_timeout: Micros,
-    /// Files for TLS towards its servers.
     pub tls: TlsFiles,
-    /// Active health checks.
     pub health: Option<Health>,
-    /// Passive ejection.
     pub eject: Eject,
     /// The failures after which a request may be sent again.
     pub retry: Retry,
-    /// How long a resolver result is used.
     pub resolve_every: Micros,
     /// How long a recovered server takes to get its full share; zero: no slow start.
     pub slow_start: Micros,
@@ -52,7 +44,6 @@ pub struct Upstream {
 /// Timeouts of an upstream, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// To connect.
     pub connect: Micros,
     /// From the end of the request to the head of the response.
     pub response: Micros,
@@ -69,7 +60,6 @@ pub struct UpstreamTimeouts {
 pub struct Health {
     /// The path requested; any 2xx or 3xx is a success.
     pub path: String,
-    /// The interval between checks.
     pub every: Micros,
     /// How long a response may take.
     pub timeout: Micros,
@@ -106,12 +96,9 @@ pub struct Retry {
 /// The PROXY protocol header sent to a server (haproxy.org, proxy-protocol.txt).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyProtocol {
-    /// None.
     #[default]
     Off,
-    /// The text form.
     V1,
-    /// The binary form.
     V2,
 }
 
@@ -119,9 +106,7 @@ pub enum ProxyProtocol {
 /// different upstream, with connections of its own.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemFile {
-    /// Its path.
     pub path: PathBuf,
-    /// Its content.
     pub content: Arc<[u8]>,
 }
 
@@ -134,14 +119,12 @@ impl std::fmt::Debug for PemFile {
     }
 }
 
-/// Files for TLS towards an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificates (PEM) to trust instead of the platform's.
     pub ca: Option<PemFile>,
     /// The certificate chain (PEM) to present.
     pub certificate: Option<PemFile>,
-    /// Its key (PEM).
     pub key: Option<PemFile>,
     /// SHA-256 of the certificates that a server may present; empty: any certificate that verifies.
     pub pinned: Vec<[u8; 32]>,
@@ -150,7 +133,6 @@ pub struct TlsFiles {
 /// One server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its address.
     pub address: ServerAddress,
     /// The TLS server name; `None`: no TLS.
     pub tls: Option<Arc<str>>,
@@ -158,40 +140,30 @@ pub struct Server {
     pub authority: http::uri::Authority,
     /// The path prefix of its URL, without a trailing slash.
     pub base_path: String,
-    /// Its weight among the servers.
     pub weight: u32,
 }
 
-/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
-    /// A name or address, and a port.
     Tcp(String, u16),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// How a server is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// In turn by weight, skipping servers with more than their weight's share of the requests in
     /// flight.
     #[default]
     LeastRequests,
-    /// In turn, by weight.
     RoundRobin,
     /// By a consistent hash of the caller's identity and the server's name, by weight.
     IdentityHash,
 }
 
-/// The Host header sent to an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostPolicy {
-    /// The client's Host.
     #[default]
     Keep,
-    /// The server's authority.
     Upstream,
-    /// This value.
     Fixed(http::uri::Authority),
 }

@@ -15,17 +15,13 @@ mod formats;
 
 pub use formats::OutputMembers;
 
-/// A kind of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TokenKind {
     /// Read from the request, neither from a cache nor into one.
     #[default]
     Input,
-    /// Read from a cache.
     CachedInput,
-    /// Written into a cache.
     CacheWrite,
-    /// Written by the model.
     Output,
     /// Thought by the model, and not shown.
     Reasoning,
@@ -41,7 +37,6 @@ impl TokenKind {
         Self::Reasoning,
     ];
 
-    /// As the file writes it.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -72,7 +67,6 @@ impl PerToken {
         input: 1,
     };
 
-    /// The greater of both.
     pub fn greatest(self) -> u64 {
         self.output.max(self.input)
     }
@@ -130,25 +124,19 @@ fn path(member: &str) -> Vec<String> {
     member.split('.').map(str::to_owned).collect()
 }
 
-/// A number as the file names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Number {
     /// The members that state it, of which the largest counts.
     pub paths: Vec<Vec<String>>,
-    /// The kind of tokens that it counts.
     pub kind: TokenKind,
-    /// Units for each.
     pub weight: u64,
     /// Another number, by its place in the list, that contains this one.
     pub inside: Option<usize>,
 }
 
-/// The formats that are known by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// OpenAI's chat completions and responses.
     OpenAi,
-    /// Anthropic's messages.
     Anthropic,
 }
 
@@ -250,7 +238,6 @@ impl Usage {
         Some(self)
     }
 
-    /// The members that name the model.
     pub const fn models(&self) -> PathSet {
         self.models
     }
@@ -315,14 +302,12 @@ impl Usage {
 }
 
 impl Part {
-    /// The kind of tokens that it counts.
     pub const fn kind(&self) -> TokenKind {
         self.kind
     }
 }
 
 impl Preset {
-    /// As the file writes it.
     pub const fn words(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",

@@ -103,7 +103,6 @@ impl Classes {
         number
     }
 
-    /// The request with this number.
     pub(crate) fn get(&self, number: u32) -> Option<Class<'_>> {
         let entry = *self.entries.get(number as usize)?;
         Some(Class { all: self, entry })

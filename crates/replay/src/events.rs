@@ -7,14 +7,11 @@ pub(crate) struct Event {
     pub(crate) at: u64,
     /// Microseconds, at most 71 minutes.
     pub(crate) lasting: u32,
-    /// The distinct request, by number.
     pub(crate) class: u32,
 }
 
-/// By what events are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By time, as a limiter sees them.
     #[default]
     Time,
     /// By class, and by time within each.

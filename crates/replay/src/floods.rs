@@ -7,18 +7,15 @@
 use crate::keys::KeyFacts;
 use crate::report::grouped;
 
-/// A key that is a flood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flood {
     pub(crate) key: usize,
     pub(crate) why: String,
 }
 
-/// What a suggestion says of the rule.
 pub(crate) const RULE: &str = "a key whose busiest second has at least 100 requests and 5 times as many as the busiest \
                                second of 90 % of the other keys, or whose busiest minute has at least 300 and 10 times as many";
 
-/// The floods among `keys`.
 pub(crate) fn floods(keys: &[KeyFacts]) -> Vec<Flood> {
     let sorted = |units: fn(&KeyFacts) -> u64| {
         let busy = keys.iter().filter(|key| key.requests > 0);

@@ -23,14 +23,12 @@ pub fn replay(survey: &Survey, outcome: &Outcome, limit: Option<(&str, &Suggesti
     page.finish()
 }
 
-/// The report of a suggestion.
 pub fn suggestion(survey: &Survey, suggestion: &Suggestion) -> String {
     let mut page = Page::new("Tollgate suggest", survey, &survey.warnings);
     page.suggestion(suggestion);
     page.finish()
 }
 
-/// A page in the making.
 struct Page {
     title: &'static str,
     body: String,

@@ -36,7 +36,6 @@ impl Stretch {
         }
     }
 
-    /// Requests in the order of time.
     pub fn of(requests: &[(u64, u64)]) -> Self {
         match requests {
             [] => Self::default(),

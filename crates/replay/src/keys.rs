@@ -36,11 +36,9 @@ pub(crate) struct ByKey<'t> {
     pub(crate) equal_costs: bool,
 }
 
-/// The requests of a log.
 pub(crate) struct Requests<'t> {
     pub(crate) events: &'t mut Events,
     pub(crate) classes: &'t Classes,
-    /// How many keys the rule has.
     pub(crate) keys: usize,
     /// Whether a limiter had refused some of them.
     pub(crate) is_censored: bool,

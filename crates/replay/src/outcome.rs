@@ -10,14 +10,12 @@ use crate::replay::{Judgement, Traffic};
 use crate::report::counted;
 use crate::subject::Subject;
 
-/// What came of a replay.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The limits of the candidate, in the order of its file.
     pub limits: Vec<LimitOutcome>,
     /// Requests that the candidate admits and refuses, all limits together.
     pub admitted: u64,
-    /// See `admitted`.
     pub refused: u64,
     /// Requests whose verdict is in the log, and how many of them the candidate judges otherwise.
     pub recorded: Recorded,
@@ -25,9 +23,7 @@ pub struct Outcome {
     pub against: Option<Against>,
     /// Admitted and refused, in steps of `step` microseconds from the log's beginning.
     pub series: Vec<[u64; 2]>,
-    /// See `series`.
     pub step: u64,
-    /// What the user should know.
     pub warnings: Vec<String>,
     from: u64,
     stats: Vec<RuleStats>,
@@ -37,9 +33,7 @@ pub struct Outcome {
 /// What Tollgate's own log says of its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recorded {
-    /// Requests that limits had admitted.
     pub admitted: u64,
-    /// Requests that limits had refused.
     pub refused: u64,
     /// Of these, how many the candidate judges otherwise.
     pub differ: u64,
@@ -66,11 +60,9 @@ pub struct LimitOutcome {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Requests that could be paid.
     pub admitted: u64,
     pub refused: u64,
     pub keys: u64,
-    /// Keys that lost a request.
     pub keys_refused: u64,
 }
 
@@ -97,10 +89,8 @@ pub struct Against {
     pub newly_admitted: Change,
 }
 
-/// Requests that are judged otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Keys of the limits that refuse.
     pub keys: u64,
     pub requests: u64,
     /// The ten keys with most of them.
@@ -108,20 +98,16 @@ pub struct Change {
 }
 
 impl Change {
-    /// How many there are, in words.
     pub(crate) fn words(&self) -> String {
         let (requests, keys) = (counted(self.requests, "request"), counted(self.keys, "key"));
         format!("{requests} of {keys}")
     }
 }
 
-/// A key of a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Example {
     pub limit: String,
-    /// The key as people read it.
     pub key: String,
-    /// Its requests that are judged otherwise.
     pub requests: u64,
 }
 
@@ -326,7 +312,6 @@ impl LimitOutcome {
 }
 
 impl Counts {
-    /// Of keys that asked for something.
     fn of(keys: &[KeyStats]) -> Self {
         let mut counts = Self::default();
         for key in keys.iter().filter(|key| key.requests > 0) {

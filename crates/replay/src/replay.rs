@@ -23,7 +23,6 @@ use tollgate_policy::{Count, Policy, Settle, SettleFrom};
 /// A log that has been read, and what its requests draw from under one policy or two.
 #[derive(Debug)]
 pub struct Traffic<'p> {
-    /// What the log holds and lacks.
     pub survey: Survey,
     pub(crate) subjects: Vec<Subject<'p>>,
     pub(crate) names: Names,
@@ -280,7 +279,6 @@ fn is_plain(record: &Record<'_>) -> bool {
         })
 }
 
-/// What the log says of limits.
 fn recorded(record: &Record<'_>) -> Option<bool> {
     let own = record.own.as_ref()?;
     let is_told = own.refused || !own.limits.is_empty();

@@ -17,7 +17,6 @@ use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 
-/// A limiter in virtual time.
 pub struct Simulation {
     clock: Clock,
     limits: Vec<Arc<Limit>>,
@@ -127,7 +126,6 @@ impl Simulation {
 }
 
 impl Running {
-    /// The response comes, and is over.
     fn end(mut self) {
         let headers = HeaderMap::new();
         let response = self.response;

@@ -75,7 +75,6 @@ impl<'p> Subject<'p> {
         }
     }
 
-    /// The headers that the policy looks at.
     pub(crate) fn wanted(&self) -> HashSet<HeaderName> {
         let mut wanted: HashSet<HeaderName> = HashSet::new();
         for needs in &self.needs {
@@ -113,7 +112,6 @@ impl<'p> Subject<'p> {
         is_any && self.needs.iter().all(is_plain) && !self.policy.identities.iter().any(has_path)
     }
 
-    /// What the request draws from.
     pub(crate) fn side(&mut self, request: Option<&Request>, record: &Record<'_>, at: u64) -> Side {
         let mut side = Side::default();
         let Some(request) = request else {
@@ -323,7 +321,6 @@ impl<'p> Subject<'p> {
         }
     }
 
-    /// The live limit and its candidate.
     fn variants(&mut self, side: &mut Side, rule: usize, live: &Arc<Limit>, key: &[u8], cost: u64) {
         if live.mode == Mode::Off {
             return;
@@ -341,13 +338,11 @@ impl<'p> Subject<'p> {
         }
     }
 
-    /// The key as people read it.
     pub(crate) fn key_words(&self, rule: usize, key: u32, names: &Names) -> String {
         key_words(self.keys[rule].text(key), names)
     }
 }
 
-/// A key as people read it.
 pub(crate) fn key_words(key: &[u8], names: &Names) -> String {
     if let Some(text) = key.strip_prefix(&[OPAQUE]) {
         // Written as they are, keys have the policy's form.

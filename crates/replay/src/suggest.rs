@@ -30,21 +30,17 @@ pub struct Today {
     pub counts: crate::Counts,
 }
 
-/// What the log says of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
     pub per: String,
     pub keys: u64,
-    /// Requests that draw from it.
     pub requests: u64,
     /// The least burst at each rate with which no request is refused.
     pub frontier: Vec<Corner>,
     pub frontier_without_floods: Vec<Corner>,
     /// The frontier of the requests that a limiter had admitted when the log was written; empty: it had refused none.
     pub frontier_admitted: Vec<Corner>,
-    /// Keys that are floods, and why.
     pub floods: Vec<(String, String)>,
-    /// `tight`, `balanced`, `loose`, `today`.
     pub choices: Vec<(&'static str, Choice)>,
     /// What the ten keys that need most need, without floods: a picture's lines.
     pub nearest: Vec<(String, Need)>,
@@ -76,12 +72,10 @@ pub struct Corner {
     pub bar: u64,
 }
 
-/// Numbers, and what they would have done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub rate: String,
     pub burst: u64,
-    /// Keys that lose a request, floods included.
     pub keys_refused: u64,
     pub requests_refused: u64,
     /// The most units it admits in any minute.
@@ -282,7 +276,6 @@ fn map(by_key: &ByKey<'_>, rates: &[Rate], frontier: &[Corner]) -> Map {
 }
 
 impl Suggestion {
-    /// The choice of this name.
     pub fn choice(&self, name: &str) -> Option<&Choice> {
         let found = self.choices.iter().find(|(given, _)| *given == name);
         found.map(|(_, choice)| choice)
@@ -303,7 +296,6 @@ const NEAREST: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// `10/second`.
     pub text: String,
     pub amount: u64,
     pub period: u64,

@@ -16,7 +16,6 @@ pub struct Asked {
 /// Rarely present properties that decide the form of a refusal.
 #[derive(Clone, Debug, Default)]
 struct Rare {
-    /// The content type of a gRPC call.
     grpc: Option<HeaderValue>,
     origin: Option<HeaderValue>,
 }

@@ -47,7 +47,6 @@ pub struct Problem {
     pub kind: &'static str,
     /// A short summary that belongs to the type.
     pub title: &'static str,
-    /// A sentence about this occurrence.
     pub detail: &'static str,
     /// The status that a gRPC call receives (google.rpc.Code).
     pub grpc: u8,
@@ -88,7 +87,6 @@ impl Problem {
     }
 }
 
-// google.rpc.Code
 const CANCELLED: u8 = 1;
 const DEADLINE_EXCEEDED: u8 = 4;
 const NOT_FOUND: u8 = 5;

@@ -22,14 +22,11 @@ use tollgate_policy::{Dialect, Reset, Responses, Rule};
 /// The state of one limit of a request. Only live, enforced limits are reported to callers.
 #[derive(Clone, Copy, Debug)]
 pub struct Fact<'f> {
-    /// The limit, by [`Limit::index`].
     pub limit: usize,
     pub standing: &'f Standing,
-    /// The units that the request cost.
     pub cost: u64,
     /// Whether it refused the request.
     pub violated: bool,
-    /// The key of its bucket.
     pub key: &'f [u8],
 }
 
@@ -329,7 +326,6 @@ fn is_ours(name: &HeaderName) -> bool {
 
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// The headers that replace an upstream's.
 const OURS: [HeaderName; 8] = [
     HeaderName::from_static("ratelimit"),
     HeaderName::from_static("ratelimit-policy"),

@@ -26,10 +26,8 @@ use tollgate_limit::printable::percent_encoded;
 use tollgate_policy::json::Calls;
 use tollgate_policy::{RefusalBody, Template};
 
-/// The contents of a refusal by limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// The names of the limits that refused.
     pub violated: SmallVec<[Arc<str>; 2]>,
     /// The wait until a retry is admitted; `None` if it is unknown.
     pub retry_after: Option<Micros>,
@@ -44,12 +42,10 @@ pub struct Refused {
     pub reserved: bool,
     /// Whether it is a penalty.
     pub by_penalty: bool,
-    /// The budgets among the limits that refused.
     pub budgets: Vec<SpentBudget>,
 }
 
 impl Refused {
-    /// The problem that the caller receives.
     pub fn problem(&self) -> Problem {
         if self.by_penalty {
             return Problem::PENALTY;
@@ -83,7 +79,6 @@ tollgate_policy::labels! {
 /// The contents of a refusal, for any reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'r> {
-    /// The problem that the client receives.
     pub problem: Problem,
     /// The word for it in metrics and logs.
     pub label: &'static str,
@@ -93,7 +88,6 @@ pub struct Refusal<'r> {
     pub detail: Option<&'r str>,
     /// The wait after which a retry makes sense: exact for a limit, estimated otherwise.
     pub retry_after: Option<Micros>,
-    /// The methods that are allowed instead.
     pub allow: Option<&'r HeaderValue>,
     /// Whether a connection of HTTP/1 must close after it.
     pub closes: bool,
@@ -371,7 +365,6 @@ pub struct SpentBudget {
     pub left: Option<String>,
     /// What of it was used, and what requests under way only reserve; `None`: it is used up.
     pub used: Option<String>,
-    /// See `used`.
     pub reserved: Option<String>,
     /// What the request costs; `None`: it states a cost above the highest allowed one, or one that
     /// cannot be read.
@@ -406,7 +399,6 @@ impl SpentBudget {
         out.push(']');
     }
 
-    /// The budget in a sentence.
     pub(super) fn words(&self) -> String {
         let mut words = format!("{} is {}", self.limit, self.quota);
         if let Some(left) = &self.left {

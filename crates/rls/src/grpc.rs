@@ -29,7 +29,6 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
-    /// The number of the gRPC status.
     code: u8,
     message: &'static str,
 }
@@ -123,7 +122,6 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Response<ReplyBody>> 
 #[derive(Debug)]
 pub(crate) struct Requests<B = Inbound> {
     body: B,
-    /// The largest message that is read.
     max: usize,
     buffer: BytesMut,
     ended: bool,

@@ -3,7 +3,6 @@
 
 use prost::{Enumeration, Message};
 
-/// `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RateLimitRequest {
     #[prost(string, tag = "1")]
@@ -14,21 +13,18 @@ pub(crate) struct RateLimitRequest {
     pub(crate) hits_addend: u32,
 }
 
-/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RateLimitDescriptor {
     #[prost(message, repeated, tag = "1")]
     pub(crate) entries: Vec<Entry>,
     #[prost(message, optional, tag = "2")]
     pub(crate) limit: Option<RateLimitOverride>,
-    /// A `google.protobuf.UInt64Value`.
     #[prost(message, optional, tag = "3")]
     pub(crate) hits_addend: Option<u64>,
     #[prost(bool, tag = "4")]
     pub(crate) is_negative_hits: bool,
 }
 
-/// An entry of a descriptor.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Entry {
     #[prost(string, tag = "1")]
@@ -46,7 +42,6 @@ pub(crate) struct RateLimitOverride {
     pub(crate) unit: i32,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RateLimitResponse {
     #[prost(enumeration = "Code", tag = "1")]
@@ -71,7 +66,6 @@ pub(crate) struct DescriptorStatus {
     pub(crate) duration_until_reset: Option<Duration>,
 }
 
-/// The limit in force for a descriptor.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RateLimit {
     #[prost(uint32, tag = "1")]
@@ -82,7 +76,6 @@ pub(crate) struct RateLimit {
     pub(crate) name: String,
 }
 
-/// `google.protobuf.Duration`.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Duration {
     #[prost(int64, tag = "1")]
@@ -91,7 +84,6 @@ pub(crate) struct Duration {
     pub(crate) nanos: i32,
 }
 
-/// `envoy.config.core.v3.HeaderValue`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeaderValue {
     #[prost(string, tag = "1")]
@@ -109,7 +101,6 @@ pub(crate) enum Code {
     OverLimit = 2,
 }
 
-/// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub(crate) enum Unit {
@@ -150,14 +141,12 @@ impl Unit {
     }
 }
 
-/// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     pub(crate) service: String,
 }
 
-/// `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct HealthCheckResponse {
     #[prost(enumeration = "ServingStatus", tag = "1")]
@@ -174,7 +163,6 @@ pub(crate) enum ServingStatus {
     ServiceUnknown = 3,
 }
 
-/// `grpc.reflection.v1.ServerReflectionRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ReflectionRequest {
     #[prost(string, tag = "1")]
@@ -183,7 +171,6 @@ pub(crate) struct ReflectionRequest {
     pub(crate) asked: Option<ReflectionAsked>,
 }
 
-/// What a reflection request asks for.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum ReflectionAsked {
     #[prost(string, tag = "3")]
@@ -198,7 +185,6 @@ pub(crate) enum ReflectionAsked {
     ListServices(String),
 }
 
-/// An extension of a message.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExtensionRequest {
     #[prost(string, tag = "1")]
@@ -207,7 +193,6 @@ pub(crate) struct ExtensionRequest {
     pub(crate) extension_number: i32,
 }
 
-/// `grpc.reflection.v1.ServerReflectionResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ReflectionResponse {
     #[prost(string, tag = "1")]
@@ -218,7 +203,6 @@ pub(crate) struct ReflectionResponse {
     pub(crate) reply: Option<ReflectionReply>,
 }
 
-/// What a reflection response says.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum ReflectionReply {
     #[prost(message, tag = "4")]
@@ -229,7 +213,6 @@ pub(crate) enum ReflectionReply {
     Error(ReflectionError),
 }
 
-/// Encoded `google.protobuf.FileDescriptorProto`s.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Files {
     #[prost(bytes = "vec", repeated, tag = "1")]
@@ -242,7 +225,6 @@ pub(crate) struct Services {
     pub(crate) services: Vec<ServiceName>,
 }
 
-/// The name of a service.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ServiceName {
     #[prost(string, tag = "1")]

@@ -39,7 +39,6 @@ pub(crate) fn respond(request: ReflectionRequest) -> ReflectionResponse {
     }
 }
 
-/// A file with those that it imports.
 fn files(found: Option<usize>) -> ReflectionReply {
     let Some(found) = found else {
         return not_found("there is no such file or symbol");

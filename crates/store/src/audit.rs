@@ -1,25 +1,19 @@
 //! The findings of an audit of a server's settings: settings that could lose buckets.
 
-/// A fact that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
     pub weight: Weight,
-    /// The problem, and how to fix it.
     pub message: String,
 }
 
-/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// Limits hold, but some events can break them.
     Warning,
-    /// Limits will not hold.
     Refusal,
 }
 
 impl Weight {
-    /// A fixed word.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Warning => "warning",

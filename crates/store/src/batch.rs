@@ -66,7 +66,6 @@ use tollgate_limit::{Change, Corrects, Draw, Timestamp};
 pub(crate) const ASKS_MAX: usize = 1024;
 /// Different requests (groups) in one call: limits the time a script occupies the server.
 pub(crate) const GROUPS_MAX: usize = 256;
-/// Corrections in one call.
 pub(crate) const CORRECTIONS_MAX: usize = 256;
 /// Requests and corrections that may wait for a call. Above this number requests fail: the store is
 /// not available.
@@ -84,7 +83,6 @@ pub(crate) struct Wanted {
 /// The claims of one request.
 pub(crate) type Wants = SmallVec<[Wanted; 2]>;
 
-/// One queued request.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) wants: Wants,
@@ -98,7 +96,6 @@ pub(crate) struct Ask {
     pub(crate) repeats: u8,
 }
 
-/// What a request receives.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) outcome: Result<Draw, StoreError>,
@@ -140,7 +137,6 @@ impl Correction {
 /// The change that a correction makes to its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adjust {
-    /// A change that the limiter requested.
     Change(Change, Corrects),
     /// A heartbeat: this gateway holds this many places of a concurrency limit.
     Hold(u64),
@@ -174,7 +170,6 @@ impl Adjust {
 
 /// The place of `one` among those that are known, and whether it is new: then it is added.
 pub(crate) fn place_among<T: PartialEq>(known: &mut Vec<T>, one: T) -> (usize, bool) {
-    // Neighbours are usually equal.
     match known.iter().rposition(|known| *known == one) {
         Some(place) => (place, false),
         None => {
@@ -243,7 +238,6 @@ impl Batch {
     }
 }
 
-/// `count` equal requests.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) parts: SmallVec<[Part; 2]>,
@@ -258,10 +252,8 @@ pub(crate) struct Part {
     pub(crate) enforced: bool,
 }
 
-/// A server's response to a batch.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The server's clock at the decision.
     pub(crate) now: Timestamp,
     /// Each bucket's state before the requests and after the corrections; `None`: no bucket, which
     /// means a full one.
@@ -294,7 +286,6 @@ impl Answer {
 
 /// The connection method of a kind of server.
 pub(crate) trait Link: 'static {
-    /// A live connection.
     type Connection: 'static;
 
     /// Connects, greets and checks that the server may be written to.

@@ -42,7 +42,6 @@ pub(crate) struct Bounds {
 struct Bound {
     shape: Arc<WireForm>,
     state: Option<StoredState>,
-    /// The server's clock at the decision.
     server: Timestamp,
     /// Our clock before the call left.
     sent: Timestamp,

@@ -22,7 +22,6 @@ pub const PROBE_LASTING: Micros = Micros(1_000_000);
 /// Whether calls go to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circuit {
-    /// Calls go out.
     Closed,
     /// Calls fail immediately; probes go out at intervals.
     Open,
@@ -51,12 +50,10 @@ impl Breaker {
         }
     }
 
-    /// Whether calls go out.
     pub const fn circuit(&self) -> Circuit {
         self.circuit
     }
 
-    /// Records that a call got a response.
     pub const fn succeeded(&mut self) {
         self.failures = 0;
         self.is_proven = true;

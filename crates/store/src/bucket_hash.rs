@@ -7,7 +7,6 @@ use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher128};
 
 use tollgate_limit::{Limit, Role, key};
 
-/// The secret of such hashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashKey(u64, u64);
 
@@ -58,7 +57,6 @@ impl std::fmt::Debug for LimitHash {
 }
 
 impl LimitHash {
-    /// As [`HashKey::bucket`].
     pub fn bucket(&self, identity: &[u8]) -> u128 {
         let mut hasher = self.0;
         hasher.write(identity);

@@ -16,7 +16,6 @@ pub enum Clock {
     Manual(Arc<Hands>),
 }
 
-/// The time of a manual clock.
 #[derive(Debug)]
 pub struct Hands {
     now: AtomicU64,
@@ -32,7 +31,6 @@ pub struct Anchor {
 }
 
 impl Clock {
-    /// The system's clock, anchored now.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
     pub fn system() -> Self {
         let wall = SystemTime::now()
@@ -52,7 +50,6 @@ impl Clock {
         }))
     }
 
-    /// The present moment.
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System(anchor) => {
@@ -155,7 +152,6 @@ impl Clock {
 pub struct WallClock {
     clock: Clock,
     read_at: Cell<Timestamp>,
-    /// From the clock to the wall clock.
     shift: Cell<Shift>,
 }
 
@@ -209,5 +205,4 @@ impl Shift {
     }
 }
 
-/// How often the wall clock is read.
 const READ_EVERY: Micros = Micros::from_secs(1);

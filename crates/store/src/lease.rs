@@ -54,7 +54,6 @@ pub(crate) struct Leases {
     /// A bucket with less demand than this during the life of a lease is not leased.
     least: u64,
     shards: Vec<RwLock<Shard>>,
-    /// The buckets that hold a lease.
     live: Mutex<Live>,
     errands: Mutex<Vec<Errand>>,
     /// Returns that the store may not have received; the next sweep sends them again.
@@ -70,17 +69,13 @@ struct Live {
     closed: bool,
 }
 
-/// A message about leases to the store.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// A request for a lease.
     Wish(Arc<Held>),
-    /// The return of a lease.
     Return(Return),
 }
 
 impl Errand {
-    /// The bucket it concerns.
     pub(crate) fn name(&self) -> &Name {
         match self {
             Self::Wish(held) => held.name(),
@@ -123,7 +118,6 @@ impl Leases {
         }
     }
 
-    /// The clock of the deadlines.
     #[cfg(test)]
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
@@ -189,7 +183,6 @@ impl Leases {
         }
     }
 
-    /// Returns a lease, in time.
     fn give_back(&self, held: &Held, leaving: Leaving) {
         if self.clock.boot() >= leaving.until {
             self.counters

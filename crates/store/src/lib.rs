@@ -146,11 +146,9 @@ pub trait StandIn: Send + Sync {
 /// Units that a bucket is to be charged.
 #[derive(Clone, Debug)]
 pub struct Owed {
-    /// The limit.
     pub limit: Arc<Limit>,
     /// The caller's encoded identity under the limit's scope.
     pub key: KeyBytes,
-    /// How many.
     pub units: u64,
 }
 
@@ -178,7 +176,6 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A fixed word for metrics.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Timeout | Self::Overdue => "timeout",

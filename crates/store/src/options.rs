@@ -27,7 +27,6 @@ pub struct RemoteOptions {
 }
 
 impl RemoteOptions {
-    /// The usual options.
     pub fn new(answer_within: Micros, key_secret: impl Into<Vec<u8>>, clock: Clock) -> Self {
         Self {
             answer_within,

@@ -63,16 +63,13 @@ impl RemoteStore {
 
     /// Waits until a connection was made or has failed, at most `bound`.
     pub async fn tried(&self, bound: Duration) {
-        // [`RemoteStore::health`] reports the result.
         let _ = tokio::time::timeout(bound, self.servers.tried()).await;
     }
 
-    /// The store's health.
     pub fn health(&self) -> Health {
         self.servers.health()
     }
 
-    /// The store's counters.
     pub fn counters(&self) -> &Counters {
         &self.servers.common.counters
     }

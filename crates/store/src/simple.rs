@@ -9,17 +9,12 @@ use tollgate_limit::{Algorithm, Micros};
 /// The numbers of a request for one token bucket, in the limit's own fractions of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Simple {
-    /// Gained in a microsecond.
     pub(crate) n: i64,
-    /// Fractions of one unit.
     pub(crate) p: i64,
-    /// The level of a full bucket.
     pub(crate) capacity: i64,
-    /// What one request takes.
     pub(crate) price: i64,
     /// The level that one request needs.
     pub(crate) need: i64,
-    /// The lowest level.
     pub(crate) lowest: i64,
 }
 

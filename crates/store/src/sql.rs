@@ -26,7 +26,6 @@ pub(crate) const ROW_MARGIN: i64 = 1_000_000;
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// The time an abandoned session has to end cleanly.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
-/// The interval between heartbeats and sweeps.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How often one call is retried after conflicts before it fails.
 const ATTEMPTS_MAX: u32 = 8;
@@ -67,7 +66,6 @@ pub(crate) fn idle_within(answer_within: Micros) -> Micros {
     answer_within.clamp(IDLE_LEAST, IDLE_MOST)
 }
 
-/// The items with commas between them.
 pub(crate) fn joined(items: impl IntoIterator<Item = impl Display>) -> String {
     let mut text = String::new();
     for item in items {

@@ -31,7 +31,6 @@ impl Tls {
     }
 }
 
-/// Without TLS.
 #[cfg(not(feature = "tls"))]
 impl Tls {
     /// Checks that nothing is set: this build has no TLS.
@@ -51,7 +50,6 @@ impl Tls {
     }
 }
 
-/// With TLS.
 #[cfg(feature = "tls")]
 mod with_rustls {
     use std::sync::Arc;

@@ -63,7 +63,6 @@ impl WireForm {
         self.lease.as_ref()
     }
 
-    /// The full level of a token bucket.
     pub(crate) fn full_level(&self) -> i64 {
         match &self.algorithm {
             Algorithm::TokenBucket(bucket) => bucket.full(),
@@ -79,7 +78,6 @@ impl WireForm {
         }
     }
 
-    /// The kind's number.
     pub(crate) fn kind(&self) -> i64 {
         kind_of(&self.algorithm)
     }
@@ -230,7 +228,6 @@ pub(crate) fn state_of(kind: i64, numbers: &[i64]) -> Option<StoredState> {
     })
 }
 
-/// The number of an algorithm's kind.
 pub(crate) fn kind_of(algorithm: &Algorithm) -> i64 {
     match algorithm {
         Algorithm::TokenBucket(_) => TOKEN_BUCKET,
@@ -283,7 +280,6 @@ pub(crate) fn moment(micros: i64) -> Option<Timestamp> {
     u64::try_from(micros).ok().map(Timestamp::from_micros)
 }
 
-/// A number of items of a batch.
 pub(crate) fn count(items: usize) -> i64 {
     i64::try_from(items).expect("a batch is bounded")
 }

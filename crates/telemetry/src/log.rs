@@ -17,7 +17,6 @@ use super::outlet::{Outlet, Progress};
 use super::text::push_escaped;
 use tollgate_limit::printable::is_deceptive;
 
-/// The format of the operations log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// For people, with or without colours.
@@ -25,7 +24,6 @@ pub enum Style {
         /// Whether to colour the levels.
         colour: bool,
     },
-    /// A JSON object a line.
     Json,
 }
 
@@ -201,7 +199,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 struct Plain<W>(W);
 
 impl<W: Write> Write for Plain<W> {
-    /// The formatter writes complete lines.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.iter().all(|byte| *byte < 0x7f) {
             return self.0.write(bytes);

@@ -24,7 +24,6 @@ pub struct Span {
     pub method: String,
     /// The requested path, without the query.
     pub path: String,
-    /// The requested host, as sent.
     pub host: String,
     /// `1.1`, `2`: the version of HTTP.
     pub version: &'static str,
@@ -45,7 +44,6 @@ pub struct Span {
     pub caller: String,
     /// The upstream it was sent to; empty: none.
     pub upstream: String,
-    /// Its `User-Agent`.
     pub user_agent: String,
 }
 
@@ -102,12 +100,10 @@ impl Spans {
         }
     }
 
-    /// Counts spans that were dropped.
     pub fn lost(&self, spans: u64) {
         self.dropped.fetch_add(spans, Ordering::Relaxed);
     }
 
-    /// The number of dropped spans.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

@@ -21,7 +21,6 @@ pub struct Dotted {
 }
 
 impl Dotted {
-    /// Formats `address`.
     pub fn new(address: Ipv4Addr) -> Self {
         let (mut text, mut length) = ([0; 16], 0);
         for octet in address.octets() {

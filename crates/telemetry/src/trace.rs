@@ -8,12 +8,10 @@ use std::num::NonZeroU64;
 
 use tollgate_limit::printable::hex;
 
-/// A valid `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// The trace: the first and the last eight bytes.
     pub trace_id: [u64; 2],
-    /// The span of the sender.
     pub span_id: NonZeroU64,
     /// The flags that the sender set; only [`SAMPLED`] has a meaning in every version.
     pub flags: u8,
@@ -83,7 +81,6 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The length of `VERSION-TRACE-SPAN-FLAGS`.
 const LENGTH: usize = 55;
 
 /// `ff`, which the specification forbids.

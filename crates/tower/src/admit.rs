@@ -177,7 +177,6 @@ fn conclude(
     }
 }
 
-/// Refuses a request.
 fn refused(passage: &Passage, refusal: Refusal) -> Next {
     use tollgate_response::Refusal as Written;
     let policy = &passage.snapshot.policy;

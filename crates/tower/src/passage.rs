@@ -121,7 +121,6 @@ impl Passage {
         Some(self)
     }
 
-    /// Adds the quota headers.
     pub(super) fn annotate(&self, headers: &mut HeaderMap) {
         quota_headers(&self.snapshot, &self.account).insert(headers);
     }

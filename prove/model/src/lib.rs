@@ -37,9 +37,7 @@ pub enum Scene {
 /// A guard that the model runs without: each must be found missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
-    /// All guards are there.
     Nothing,
-    /// Leases count against the burst.
     Count,
     /// A promoted server counts every bucket as empty.
     Mark,
@@ -51,7 +49,6 @@ pub enum Without {
     Awaiting,
 }
 
-/// The fleet.
 pub struct Fleet {
     scene: Scene,
     without: Without,
@@ -94,7 +91,6 @@ impl Hash for Store {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gateway {
-    /// The wish that it waits for.
     awaiting: Option<u64>,
     lease: Option<Held>,
 }
@@ -149,9 +145,7 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Tick,
-    /// A request that asks the store.
     Draw,
-    /// A grant turns out to be unused.
     Refund,
     Wish(usize),
     /// A gateway grants all that it holds.
@@ -170,7 +164,6 @@ impl Fleet {
         state.set_paid(self.bucket.level(state.paid(), state.now) - self.bucket.scaled(units));
     }
 
-    /// The reply to a wish.
     fn leased(&self, state: &mut State, gateway: usize, id: u64, sent: Timestamp) {
         let now = state.now;
         state.store.leased.refill(&self.bucket, now);

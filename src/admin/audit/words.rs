@@ -51,7 +51,6 @@ fn setting(entry: &Value, member: &str) -> Option<Setting> {
     Setting::deserialize(entry.get(member)?).ok()
 }
 
-/// The key and its limit.
 fn subject(entry: &Value) -> String {
     let key = match Key::deserialize(entry) {
         // Only its name distinguishes a key that is not shown.
@@ -67,7 +66,6 @@ fn until(entry: &Value) -> String {
     text(entry, "until").map_or_else(String::new, |until| format!(" until {until}"))
 }
 
-/// The override that a change has replaced.
 fn replaced(entry: &Value) -> String {
     let before = setting(entry, "override_before");
     before.map_or_else(String::new, |before| {

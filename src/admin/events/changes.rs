@@ -187,7 +187,6 @@ fn by_bucket(all: &[Busy], holds: impl Fn(&Busy) -> bool) -> HashMap<Bucket, Bus
     held.map(|busy| (bucket(busy), busy.clone())).collect()
 }
 
-/// The bucket of a key.
 pub(in crate::admin) fn bucket(busy: &Busy) -> Bucket {
     (Arc::clone(&busy.limit.name), busy.key.clone())
 }

@@ -36,7 +36,6 @@ struct Shared {
     /// Distinguishes the numbers of this process from those of another one.
     process: String,
     state: Mutex<State>,
-    /// The number of readers.
     readers: tokio::sync::watch::Sender<usize>,
 }
 
@@ -70,16 +69,13 @@ impl std::fmt::Debug for Forward {
     }
 }
 
-/// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The first message of a stream.
     Hello,
     /// The counters of all limits, and who is refused or close.
     Figures,
-    /// A limit began to refuse a key.
     RefusalsBegan,
-    /// A limit ceased to refuse a key.
     RefusalsEnded,
     /// A key has used four fifths of its units.
     Near,
@@ -95,7 +91,6 @@ pub enum Kind {
     UpstreamBack,
     /// A configuration was put in force, or refused.
     Reload,
-    /// An operator filled a bucket.
     Reset,
     /// An operator gave a key other numbers for a time.
     OverrideSet,
@@ -104,7 +99,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name in the stream.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Hello => "hello",
@@ -128,9 +122,7 @@ impl Kind {
 /// One message of the stream.
 #[derive(Debug)]
 pub struct Message {
-    /// What happened.
     pub kind: Kind,
-    /// The message as it is sent.
     wire: Bytes,
     /// The part of it that is the JSON document.
     data: std::ops::Range<usize>,
@@ -155,13 +147,11 @@ impl Message {
         std::str::from_utf8(&rest[..end]).ok()
     }
 
-    /// The JSON document.
     pub fn data(&self) -> Bytes {
         self.wire.slice(self.data.clone())
     }
 }
 
-/// The document of a message.
 #[derive(Serialize)]
 struct Document<'d, T> {
     format: u32,
@@ -191,7 +181,6 @@ struct Hello {
 }
 
 impl Events {
-    /// No events yet.
     pub fn new(clock: Clock) -> Self {
         let state = State::default();
         Self(Arc::new(Shared {
@@ -311,7 +300,6 @@ impl Events {
         *self.0.readers.borrow()
     }
 
-    /// From now on changes are looked for.
     fn begin(&self) {
         let mut state = self.0.state.lock();
         state.unbroken_since = Some(state.ring.next());
@@ -345,7 +333,6 @@ impl Drop for Subscription {
 /// The version of the documents of all messages.
 pub(super) const FORMAT: u32 = 1;
 
-/// The most readers.
 pub const READERS_MAX: usize = 16;
 
 /// The messages that wait for one reader, beside what its connection has taken.

@@ -10,12 +10,10 @@ use super::Message;
 pub(super) struct Ring {
     messages: VecDeque<Arc<Message>>,
     bytes: usize,
-    /// The number of the next event.
     next: u64,
 }
 
 impl Ring {
-    /// The number of the next event.
     pub(super) fn next(&self) -> u64 {
         self.next
     }

@@ -60,7 +60,6 @@ impl Rates {
     }
 }
 
-/// How often changes are looked for.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// How often they are looked for after the last reader has left.

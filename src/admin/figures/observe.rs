@@ -1,5 +1,3 @@
-//! Makes the figures.
-
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -14,10 +12,8 @@ use super::{Exact, FORMAT, Figures, KeyNow, KeysNow, LimitFigures, UpstreamOut};
 use tollgate_gateway::refusals::{Busy, Counted, Counts, PAUSE};
 use tollgate_limit::{Micros, Timestamp};
 
-/// What the figures were made from.
 #[derive(Debug)]
 pub(in crate::admin) struct Observed {
-    /// When.
     pub(in crate::admin) at: Timestamp,
     /// All keys that were refused of late.
     pub(in crate::admin) refused: Vec<Busy>,
@@ -28,7 +24,6 @@ pub(in crate::admin) struct Observed {
 }
 
 impl Options {
-    /// Looks at everything that the figures show.
     pub(in crate::admin) async fn observe(&self) -> (Figures, Observed) {
         let live = &self.live;
         let (status, at) = ((self.status)(), live.now());

@@ -135,8 +135,6 @@ pub(super) fn end(lasts: Option<&str>, until: Option<&str>, now: Timestamp) -> R
     Ok(end)
 }
 
-/// Microseconds of a day.
 const DAY: u64 = 86_400_000_000;
 
-/// The longest that an override lasts.
 const LONGEST: Micros = Micros(30 * DAY);

@@ -14,11 +14,9 @@ use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_limiter::Effect;
 
-/// What an operator asks for.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct Asked {
-    /// Why, for the audit.
     pub(super) reason: String,
     /// The limit; `None`: every limit that the identity alone decides.
     pub(super) limit: Option<String>,
@@ -29,7 +27,6 @@ pub(in crate::admin) struct Asked {
     pub(super) unlimited: bool,
     #[serde(default)]
     pub(super) block: bool,
-    /// How long, as a duration.
     #[serde(rename = "for")]
     pub(super) lasts: Option<String>,
     /// Until when, in RFC 3339 form.
@@ -68,7 +65,6 @@ impl Asked {
     }
 }
 
-/// A change that is wanted.
 pub(in crate::admin) struct Wanted<'w> {
     pub(in crate::admin) reason: &'w str,
     pub(in crate::admin) limit: Option<&'w str>,
@@ -100,17 +96,12 @@ impl<'w> Wanted<'w> {
     }
 }
 
-/// What was changed, or would be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Changed {
-    /// The version of this document.
     pub format: u32,
-    /// Whether nothing was changed.
     pub dry_run: bool,
-    /// The caller's part of a bucket's key.
     #[serde(flatten)]
     pub key: Key,
-    /// The limits.
     pub limits: Vec<ChangedLimit>,
     /// What the operator may not expect.
     #[serde(default)]
@@ -120,11 +111,9 @@ pub struct Changed {
 /// The change for one limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChangedLimit {
-    /// The limit.
     pub limit: String,
     /// The tier whose numbers apply without an override.
     pub tier: Option<String>,
-    /// `local` or `shared`.
     pub store: String,
     /// The override that was in force before; `null`: none.
     pub before: Option<Overridden>,
@@ -133,33 +122,24 @@ pub struct ChangedLimit {
     /// The limit in words, with the numbers that are in force now, or would be.
     #[serde(default)]
     pub words: String,
-    /// How the bucket stands.
     pub now: Now,
 }
 
-/// An override in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overridden {
-    /// What it does.
     #[serde(flatten)]
     pub setting: Setting,
-    /// When it was set.
     pub since: String,
-    /// Its end.
     pub until: String,
-    /// The operator who set it.
     pub operator: String,
-    /// Why.
     pub reason: String,
     /// Why it changes nothing at present; `null`: it is obeyed.
     #[serde(default)]
     pub why_not: Option<String>,
 }
 
-/// Every override in force.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct List {
-    /// The version of this document.
     pub format: u32,
     /// The most that a store, or the process, keeps.
     pub most: usize,
@@ -167,17 +147,12 @@ pub struct List {
     pub overrides: Vec<Listed>,
 }
 
-/// One override.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listed {
-    /// The limit.
     pub limit: String,
-    /// `local` or `shared`.
     pub store: String,
-    /// The key.
     #[serde(flatten)]
     pub key: Key,
-    /// The override.
     #[serde(flatten)]
     pub overridden: Overridden,
 }
@@ -250,7 +225,6 @@ struct OverrideEvent<'e> {
     lifted: bool,
 }
 
-/// Emits the event of a change.
 pub fn emit(events: &Events, event: &Event) {
     let kind = if event.set {
         Kind::OverrideSet

@@ -18,13 +18,10 @@ use crate::overrides::{End, Setting};
 use tollgate_limit::{Algorithm, Align, Claim, Kind, Limit, Micros, Mode, words};
 use tollgate_policy::Rule;
 
-/// What an operator asks for.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::admin) struct GrantAsked {
-    /// Why, for the audit.
     reason: String,
-    /// The limit.
     limit: String,
     /// How many units; of a limit that counts money, in its currency.
     units: String,

@@ -26,14 +26,12 @@ use tollgate_telemetry::access::KeyNames;
 pub(in crate::app) struct Predecessor {
     wire: Wire,
     names: KeyNames,
-    /// Its overrides of local limits.
     overrides: Option<String>,
     /// Whether it has died; no more messages are exchanged then.
     gone: bool,
 }
 
 impl Predecessor {
-    /// Receives its listening sockets.
     pub(in crate::app) fn greet(stream: UnixStream) -> Result<(Self, Vec<Inherited>), StartError> {
         let mut wire = Wire::new(stream);
         let (sockets, names) = greet(&mut wire).map_err(failed)?;
@@ -46,7 +44,6 @@ impl Predecessor {
         Ok((predecessor, sockets))
     }
 
-    /// How it names callers' keys.
     pub(in crate::app) const fn names(&self) -> KeyNames {
         self.names
     }

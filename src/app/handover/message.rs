@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use tollgate_limit::{Change, Limit, Placement, Role, Timestamp};
 
-/// One message, as JSON.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
@@ -22,7 +21,6 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// Its name, for errors.
     pub(super) const fn label(&self) -> &'static str {
         match self {
             Self::Hello(_) => "hello",
@@ -35,7 +33,6 @@ impl Message {
     }
 }
 
-/// The first message.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     /// [`VERSION`] of the old process.
@@ -46,12 +43,9 @@ pub(super) struct Hello {
     pub(super) names: [u8; 16],
 }
 
-/// A listener of the old process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Listener {
-    /// The listener's name in the configuration.
     pub(super) wanted: String,
-    /// The number of its sockets.
     pub(super) sockets: usize,
 }
 
@@ -82,13 +76,11 @@ impl LimitName {
 pub(super) struct Correction {
     /// The limit's index in [`Message::Serving`].
     pub(super) limit: usize,
-    /// The key, in base64.
     pub(super) key: String,
     #[serde(with = "ChangeForm")]
     pub(super) change: Change,
 }
 
-/// [`Change`] in wire form.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Change", rename_all = "snake_case")]
 enum ChangeForm {
@@ -113,7 +105,6 @@ enum ChangeForm {
     },
 }
 
-/// A moment in wire form.
 mod micros {
     use serde::{Deserialize, Deserializer, Serializer};
     use tollgate_limit::Timestamp;

@@ -43,7 +43,6 @@ pub(super) use relay::Relay;
 pub struct Origin {
     /// Listening sockets that a service manager holds for it.
     pub sockets: Vec<Inherited>,
-    /// The gateway process that it replaces.
     pub predecessor: Option<UnixStream>,
     /// How to start the process again; `None`: not possible.
     pub anew: Option<Anew>,
@@ -52,7 +51,6 @@ pub struct Origin {
 /// How to start the process again, possibly with another version of the program.
 #[derive(Clone, Debug)]
 pub struct Anew {
-    /// The program.
     pub program: PathBuf,
     /// Its arguments, including the one that makes it take over.
     pub arguments: Vec<OsString>,

@@ -199,5 +199,4 @@ impl Places {
 
 /// The other process reads at once, so this passes only if it is stopped or dead.
 const SENT_WITHIN: Duration = Duration::from_secs(5);
-/// How many corrections wait to be sent.
 const CORRECTIONS_MAX: usize = 65_536;

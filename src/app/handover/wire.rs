@@ -22,7 +22,6 @@ impl Wire {
         Self(stream)
     }
 
-    /// The same socket.
     pub(super) fn again(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
@@ -33,7 +32,6 @@ impl Wire {
         self.0.set_write_timeout(patience)
     }
 
-    /// Sends a message.
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         let length =
@@ -105,7 +103,6 @@ impl Wire {
         Ok(())
     }
 
-    /// Receives this many descriptors.
     pub(super) fn receive_descriptors(&self, count: usize) -> io::Result<Vec<OwnedFd>> {
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {

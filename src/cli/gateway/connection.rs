@@ -10,7 +10,6 @@ use tokio::time::Instant;
 /// A connection for one request.
 pub(in crate::cli) struct Connection {
     stream: Timed,
-    /// The host of the request.
     host: String,
     patience: Duration,
 }
@@ -61,7 +60,6 @@ struct Timed {
 }
 
 impl Timed {
-    /// The time that is left.
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         // A socket takes zero microseconds for no limit.
@@ -141,10 +139,8 @@ fn exchange(
     Ok((status, body.to_owned()))
 }
 
-/// The largest response.
 const RESPONSE_MAX: u64 = 16 << 20;
 
-/// The header that shows this token.
 fn bearer(token: Option<&str>) -> String {
     token.map_or_else(String::new, |token| {
         format!("Authorization: Bearer {token}\r\n")

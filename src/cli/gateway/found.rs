@@ -16,7 +16,6 @@ pub(in crate::cli) struct Found(Mutex<Option<Outcome>>);
 
 struct Outcome {
     places: Result<Vec<Place>, String>,
-    /// The moment of the look-up.
     at: Instant,
 }
 
@@ -66,7 +65,6 @@ impl Found {
 pub(in crate::cli) struct Attempts<'f> {
     found: &'f Found,
     places: std::vec::IntoIter<Place>,
-    /// How many addresses there are.
     all: usize,
     patience: Duration,
     until: Instant,

@@ -17,7 +17,6 @@ use crate::cli::{colour, load};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Whereabouts {
     Known(Vec<Place>),
-    /// `HOST:PORT`.
     Name(String),
 }
 

@@ -13,16 +13,12 @@ use tables::{limit_table, limits, near_table, refused_table, sorted};
 use text::{Cell, Look, Table};
 use tollgate_replay::report::grouped;
 
-/// What of the figures a frame shows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
-    /// The order of the keys.
     pub(super) order: Order,
-    /// How many lines are scrolled away.
     pub(super) top: usize,
 }
 
-/// A frame.
 #[derive(Debug)]
 pub(super) struct Frame {
     /// What stays when the rest is scrolled.

@@ -18,7 +18,6 @@ use terminal::{Key, Terminal};
 
 /// What one gateway told last.
 pub(super) struct Seen {
-    /// The gateway as it was given.
     pub(super) name: String,
     /// Its figures, or why there are none.
     pub(super) told: Result<Figures, String>,

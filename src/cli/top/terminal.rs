@@ -11,23 +11,19 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::frame::Frame;
 
-/// The size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) columns: usize,
     pub(super) rows: usize,
 }
 
-/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// `q`, Ctrl-C, or a signal to end.
     Quit,
-    /// `s`: another order.
     Sort,
     /// An arrow or a page: this many lines down.
     Scroll(isize),
-    /// Another one.
     Other,
 }
 
@@ -107,7 +103,6 @@ impl Terminal {
         let mut bytes = [0; 64];
         let count = rustix::io::read(&stdin, &mut bytes)?;
         if count == 0 {
-            // The terminal is gone.
             return Ok(Some(Key::Quit));
         }
         Ok(Some(key(&bytes[..count])))
@@ -169,10 +164,8 @@ fn key(bytes: &[u8]) -> Key {
     }
 }
 
-/// The lines that a page scrolls.
 const PAGE: isize = 10;
 
-/// `q`, `Q`, Ctrl-C, Ctrl-D.
 const QUIT: [u8; 4] = [b'q', b'Q', 3, 4];
 
 /// How often the size and the signals are looked at.

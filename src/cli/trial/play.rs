@@ -18,10 +18,8 @@ use tollgate_policy::route::Target;
 use tollgate_policy::{BodyFacts, Peer, Policy};
 use tollgate_replay::{Response, Simulation};
 
-/// Memory for a test's few callers.
 const MEMORY: usize = 4 << 20;
 
-/// The results of a test's requests.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) allowed: u64,
@@ -46,7 +44,6 @@ pub(super) fn play(policy: &Policy, test: &TestCase) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// Sends one request.
 fn one(
     policy: &Policy,
     simulation: &mut Simulation,
@@ -95,7 +92,6 @@ fn one(
                     return Err(NOT_HERE.into());
                 }
             }
-            // The simulation holds it.
             Step::Hold(_) => {}
             Step::Admit => break,
             Step::Refuse(refusal) => {

@@ -27,7 +27,6 @@ pub(super) struct Charge {
     pub(super) by_response: bool,
     /// The prices of other models that the response names: it costs the dearest.
     pub(super) named: Vec<PriceIndex>,
-    /// What it reserves in the meantime.
     pub(super) reservation: Option<Reservation>,
     /// Whether the response is of a kind that states its cost; an error seldom does.
     pub(super) priced: bool,
@@ -35,16 +34,15 @@ pub(super) struct Charge {
     pub(super) credit: Option<Credit>,
 }
 
-/// The source of the real cost.
 #[derive(Debug)]
 pub(super) enum Reading {
     /// There is no response yet, or the client may have caused that none states its cost.
     BrokenOff,
-    /// The charge is final.
     Settled,
     /// The number of bytes sent.
-    Bytes { per: u64 },
-    /// A member of the body.
+    Bytes {
+        per: u64,
+    },
     Field(Box<FieldScanner>),
     /// The response does not contain it.
     Missing,

@@ -64,9 +64,7 @@ enum Line {
     Data(Option<u8>),
     /// This many bytes of `event:` have matched.
     EventStart(u8),
-    /// In an `event:` line.
     Event,
-    /// In any other line.
     Other,
 }
 

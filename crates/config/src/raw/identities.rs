@@ -1,5 +1,3 @@
-//! `[identities.*]` and caller lists.
-
 use crate::declare::{table, words};
 use crate::lists::{Named, OneOrMany, ShortOr};
 use crate::rate::Rate;

@@ -25,13 +25,10 @@ table! {
 /// The most requests at once: a number, `adaptive`, or a table with the bounds it adapts within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InFlight {
-    /// So many.
     Most(u64),
     /// As many as the upstream can take, between these bounds.
     Adaptive {
-        /// The fewest.
         least: u64,
-        /// The most.
         most: u64,
     },
 }

@@ -1,5 +1,3 @@
-//! `[limits.*]`, `[tiers.*]`.
-
 use super::InFlight;
 use crate::declare::{table, words};
 use crate::forms::{BLOCK, Bytes, Refusals, ShareOfKeys};

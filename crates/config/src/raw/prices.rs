@@ -1,5 +1,3 @@
-//! `[prices]`.
-
 use crate::declare::table;
 use crate::lists::Named;
 use crate::text::Text;

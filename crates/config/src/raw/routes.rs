@@ -1,5 +1,3 @@
-//! `[[routes]]`, `[responses]`.
-
 use crate::declare::{settings, table, words};
 use crate::forms::Size;
 use crate::lists::{Named, OneOrMany, ShortOr};

@@ -1,5 +1,3 @@
-//! `[store]`.
-
 use crate::declare::{table, words};
 use crate::files::{Authorities, Chain, PrivateKey};
 use crate::forms::{Auto, TIMEOUT};
@@ -49,14 +47,11 @@ table! {
     }
 }
 
-/// Kinds of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// Redis or Valkey.
     Redis,
     /// PostgreSQL, or a database that speaks its protocol.
     Postgres,
-    /// MariaDB or MySQL.
     Mysql,
 }
 
@@ -74,7 +69,6 @@ words! {
 }
 
 impl StoreKind {
-    /// Its word in the file.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Redis => "redis",

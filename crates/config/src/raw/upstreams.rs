@@ -1,5 +1,3 @@
-//! `[upstreams.*]`.
-
 use std::ops::RangeInclusive;
 
 use crate::declare::{settings, table, words};
@@ -178,7 +176,6 @@ settings! {
 
 /// Which requests are sent again.
 pub(crate) struct Retries {
-    /// Attempts in all.
     pub(crate) attempts: u32,
     /// The events after which a request is sent again.
     pub(crate) on: Vec<At<RetryOn>>,

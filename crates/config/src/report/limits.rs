@@ -1,5 +1,3 @@
-//! Limits in words.
-
 use std::fmt::Write;
 
 use super::{per, when_down};
@@ -97,7 +95,6 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
     }
 }
 
-/// A limit that counts money.
 fn priced(its: &ModelPrices, text: &mut String) {
     let _ = writeln!(
         text,
@@ -116,7 +113,6 @@ fn priced(its: &ModelPrices, text: &mut String) {
     );
 }
 
-/// A charge that begins with an estimate.
 fn estimated(rule: &Rule, settle: &Settle, estimate: u64, from: &str, text: &mut String) {
     let amount = |units| amount(units, rule.live.currency.as_deref());
     let more = amount(settle.most.saturating_sub(estimate));

@@ -27,9 +27,7 @@ use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 pub(crate) struct Amounts {
     /// The burst or the window's amount, and the debt it allows.
     pub(crate) most: u64,
-    /// The place of these numbers.
     pub(crate) place: Place,
-    /// The tier of these numbers.
     pub(crate) tier: Option<String>,
 }
 
@@ -102,7 +100,6 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
     }
 }
 
-/// `settle` of a limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Settlement {
     /// As it runs, if the limit holds no more than the default of `max`.
@@ -182,7 +179,6 @@ fn keeps_reservations(raw: &RawSettle, context: &mut Context<'_>) {
     }
 }
 
-/// `count`.
 pub(crate) enum Counted {}
 
 impl Read for Counted {
@@ -295,7 +291,6 @@ pub(crate) fn check_reservation(
     }
 }
 
-/// The estimate is what admission charges.
 pub(crate) fn check_estimate(
     estimate: u64,
     currency: Option<&str>,
@@ -315,7 +310,6 @@ pub(crate) fn check_estimate(
     }
 }
 
-/// 429 or 402.
 pub(crate) enum RefuseStatus {}
 
 impl Read for RefuseStatus {

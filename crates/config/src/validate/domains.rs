@@ -49,7 +49,6 @@ pub(crate) fn overrides(rates: &[Rate], context: &Context<'_>) -> Vec<At<Written
     rates.iter().enumerate().map(at).collect()
 }
 
-/// What rules are compiled with.
 pub(crate) struct Compiler<'c, 'e> {
     raw: &'c RawFile,
     /// The limits; those of files of envoyproxy/ratelimit are added.

@@ -16,7 +16,6 @@ use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_policy::identity::{Identity, Source, WhenMissing, WhenUnknown};
 
-/// The identities of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
     pub(crate) list: Vec<Identity>,
@@ -31,7 +30,6 @@ forms! {
     KeySource -> Source = source;
 }
 
-/// How to write `when_missing`.
 pub(crate) const WHEN_MISSING: &str = "when_missing = \"refuse\" answers 401 (400 for a key in the body), \"skip\" leaves out the limits by this identity, \"use:address\" counts the client's address instead";
 
 /// Words with a meaning of their own in `per`.
@@ -44,7 +42,6 @@ pub(crate) const SCOPES: [&str; 6] = [
     "descriptor",
 ];
 
-/// Compiles `[identities]`.
 pub(crate) fn identities(raw: &RawFile, names: &[&str], context: &mut Context<'_>) -> Identities {
     let mut made = Identities::default();
     for (name, identity) in entries_of(&raw.identities) {

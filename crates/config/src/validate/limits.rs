@@ -26,7 +26,6 @@ use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Time
 use tollgate_policy::prices::Prices;
 use tollgate_policy::{Count, Rule, Scope, ScopePart};
 
-/// The limits of a file, compiled.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     /// The rules, in the order of the file.
@@ -35,11 +34,9 @@ pub(crate) struct Limits {
     pub(crate) written: Vec<Written>,
 }
 
-/// The data for messages about a rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) name: At<String>,
-    /// `per` as written.
     pub(crate) per: Vec<String>,
     /// What each of its variants can pay at once.
     pub(crate) amounts: Vec<Amounts>,
@@ -59,14 +56,12 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) egress: bool,
     /// Whether operators may fill buckets.
     pub(crate) resettable: bool,
-    /// `[prices]`.
     pub(crate) prices: Option<Arc<Prices>>,
     /// The limits that decide about descriptors, and the rates that a request may ask for instead
     /// of theirs.
     pub(crate) described: (&'s [&'s str], &'s [At<Rate>]),
 }
 
-/// Compiles `[limits]`.
 pub(crate) fn limits(
     raw: &RawFile,
     around: &Surroundings<'_>,
@@ -161,7 +156,6 @@ fn overrides<'a>(around: &'a Surroundings<'_>) -> impl Iterator<Item = Tier> + '
     })
 }
 
-/// The inputs of a rule.
 struct Builder<'b, 'e> {
     name: &'b At<String>,
     raw: &'b At<RawLimit>,

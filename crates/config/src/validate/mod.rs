@@ -41,7 +41,6 @@ pub(crate) fn names_of<T>(field: &Field<Named<T>>) -> Vec<&str> {
         .collect()
 }
 
-/// The entries of a section.
 pub(crate) fn entries_of<T>(field: &Field<Named<T>>) -> &[(At<String>, At<T>)] {
     field.get().map_or(&[], |named| named.entries.as_slice())
 }
@@ -64,7 +63,6 @@ pub(crate) fn entry_of<'f, T>(
     entries.find(|(known, _)| known.value == name)
 }
 
-/// The entries of a list.
 pub(crate) fn list_of<T>(field: &Field<Vec<T>>) -> &[T] {
     field.get().map_or(&[], |list| list.value.as_slice())
 }

@@ -39,7 +39,6 @@ pub(crate) fn is_currency(text: &str) -> bool {
     text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// Compiles `[prices]`.
 pub(crate) fn prices(raw: &RawFile, context: &mut Context<'_>) -> Option<Arc<Prices>> {
     let raw = &raw.prices.get()?.value;
     let currency = raw.currency();

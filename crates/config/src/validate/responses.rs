@@ -1,5 +1,3 @@
-//! `[responses]`, refusal bodies, headers.
-
 use http::{HeaderName, HeaderValue};
 
 use crate::context::Context;
@@ -23,7 +21,6 @@ forms! {
     Refusal -> RefusalBody as ShortOr<RawRefusalForm, RawRefusal> = refusal;
 }
 
-/// The value of a header.
 pub(crate) fn header_value(text: &At<Text>, context: &mut Context<'_>) -> Option<HeaderValue> {
     let read = HeaderValue::from_str(text.as_str()).ok();
     if read.is_none() {
@@ -33,7 +30,6 @@ pub(crate) fn header_value(text: &At<Text>, context: &mut Context<'_>) -> Option
     read
 }
 
-/// A header name at a place.
 pub(crate) fn header_name_of(
     name: &str,
     place: Place,

@@ -25,10 +25,8 @@ use crate::text::Text;
 use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
 use tollgate_policy::{Cost, ScopePart};
 
-/// The routes of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    /// In the order of the file.
     pub(crate) list: Vec<Route>,
     /// The place of each route's pattern.
     pub(crate) places: Vec<Place>,
@@ -36,7 +34,6 @@ pub(crate) struct Routes {
     pub(crate) broken: bool,
 }
 
-/// What routes are compiled with.
 pub(crate) struct Compiler<'c, 'e> {
     pub(crate) raw: &'c RawFile,
     pub(crate) identities: &'c [&'c str],
@@ -53,7 +50,6 @@ pub(crate) struct Compiler<'c, 'e> {
 }
 
 impl Compiler<'_, '_> {
-    /// Compiles `[[routes]]`.
     pub(crate) fn routes(&mut self) -> Routes {
         let mut made = Routes::default();
         if self.raw.routes.is_absent() && !self.none {
@@ -138,7 +134,6 @@ impl Compiler<'_, '_> {
         })
     }
 
-    /// `limits`.
     fn limits_of(&mut self, at: &At<RawRoute>) -> Option<Vec<RouteLimit>> {
         let defaults = self.raw.defaults.or(RawDefaults::default()).limits().value;
         let list = if at.limits.is_absent() {
@@ -151,7 +146,6 @@ impl Compiler<'_, '_> {
             .then_some(made)
     }
 
-    /// The limits of a list.
     fn named_limits(
         &mut self,
         list: &[At<ShortOr<Text, RawRouteLimit>>],

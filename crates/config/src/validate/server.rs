@@ -23,7 +23,6 @@ forms! {
     AccessLogTarget -> AccessLog = access_log;
 }
 
-/// Mistakes in the combination of TLS keys.
 pub(crate) fn check_server(server: &Server, table: &Table<'_>, context: &mut Context<'_>) {
     let tls = server
         .listen

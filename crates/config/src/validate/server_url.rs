@@ -12,7 +12,6 @@ use crate::source::At;
 use crate::text::Text;
 use tollgate_policy::upstream::{Server, ServerAddress};
 
-/// The server that a URL names.
 pub(crate) fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Server> {
     let written = text.as_str();
     if let Some(path) = written.strip_prefix("unix:") {

@@ -1,5 +1,3 @@
-//! `[store]`.
-
 use super::upstream_tls::pair;
 use crate::context::Context;
 use crate::problem::near_or;

@@ -21,7 +21,6 @@ use tollgate_policy::upstream::{
 };
 use tollgate_policy::{Rule, SettleFrom, UpstreamTimeouts};
 
-/// The upstreams of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
     pub(crate) list: Vec<Arc<Upstream>>,
@@ -31,7 +30,6 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    /// The upstreams of the tables.
     pub(crate) fn new(raw: &RawFile, egress: bool, context: &mut Context<'_>) -> Self {
         let mut made = Self {
             egress,

@@ -19,7 +19,6 @@ use tollgate_net::server::Payload;
 pub trait Guard: Unpin {
     /// HTTP/1: writes the lines of the head that are not in its header table.
     fn write_fields(&self, _out: &mut Vec<u8>) {}
-    /// A piece of the body is sent.
     fn on_data(&mut self, _piece: &Bytes) {}
     fn on_trailers(&mut self, _trailers: &HeaderMap) {}
     /// The body has ended, completely or not. Called exactly once.
@@ -38,7 +37,6 @@ pub struct Ended<'e> {
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'e> {
     Whole,
-    /// It broke off for this reason.
     Broken(&'e BodyError),
     /// It was dropped because the client left.
     Dropped,
@@ -49,7 +47,6 @@ pub struct Guarded<B: Body, G: Guard> {
     body: B,
     guard: Option<G>,
     bytes: u64,
-    /// Unparsed headers of its head.
     verbatim: Option<Verbatim>,
     /// Takes out the usage of a stream, once the guard has read it.
     usage: Option<Box<UsageEvent>>,
@@ -78,7 +75,6 @@ impl<B: Body, G: Guard> Guarded<B, G> {
         }
     }
 
-    /// Adds unparsed headers of its head.
     #[must_use]
     pub fn with(mut self, verbatim: Option<Verbatim>) -> Self {
         self.verbatim = verbatim;

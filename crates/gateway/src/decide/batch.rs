@@ -54,7 +54,6 @@ impl Values {
 
 /// One request to decide about.
 pub(super) enum Item {
-    /// By the route that its request matches.
     Request(Box<Original>),
     Limit(OfLimit),
 }

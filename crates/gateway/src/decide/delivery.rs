@@ -64,7 +64,6 @@ pub struct DecisionBody {
     taken: bool,
 }
 
-/// A response that tells these permits.
 pub(super) fn telling(
     undelivered: Undelivered,
     response: Response<impl Into<DecisionBody>>,

@@ -190,7 +190,6 @@ fn limits(recorded: &RecordedDraw, policy: &Policy) -> Value {
         .collect()
 }
 
-/// A refusal for another reason.
 async fn refusal(rejection: &Rejection, id: DecisionId) -> Value {
     let response = rejection.response(&Asked::default(), None, id.as_str());
     super::decision(response.map(Guarded::bare)).await

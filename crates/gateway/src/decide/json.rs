@@ -15,7 +15,6 @@ use tollgate_net::server::Inbound;
 use tollgate_net::timers;
 use tollgate_response::Problem;
 
-/// Why a document is refused.
 pub(super) struct Refused {
     problem: Problem,
     /// What is wrong with it, where more is known than the problem says.
@@ -54,7 +53,6 @@ impl Refused {
         })
     }
 
-    /// The response with this document.
     pub(super) fn response<B: From<Bytes>>(&self) -> Response<B> {
         let mut response = self.problem.response();
         if self.detail.is_some() {
@@ -120,7 +118,6 @@ pub(super) async fn read<T: DeserializeOwned>(
     Ok((Request::from_parts(head, ()), read))
 }
 
-/// A response with this document.
 pub(super) fn document<B: From<Bytes>>(value: &impl Serialize) -> Response<B> {
     let text = serde_json::to_string(value).unwrap_or_default() + "\n";
     let mut response = Response::new(B::from(Bytes::from(text)));

@@ -55,9 +55,7 @@ pub struct Settings {
     pub trusted: NetSet,
     /// The status that replaces that of a refusal, where the peer's protocol needs it.
     pub refuse_status: Option<StatusCode>,
-    /// The largest number of open permits.
     pub permits: usize,
-    /// How long a permit stays open.
     pub permit_expiry: Micros,
 }
 
@@ -109,7 +107,6 @@ impl Decider {
         in_status_of_peer(&snapshot.deciding, response)
     }
 
-    /// `/v1/decide`
     async fn batch(
         &self,
         snapshot: &HeldSnapshot,
@@ -284,7 +281,6 @@ pub const RESOURCES: [(&str, &str); 4] = [
     ("POST", SETTLE),
     ("POST", GIVE_BACK),
 ];
-/// Names the permit of an admitted request.
 pub(crate) const PERMIT: HeaderName = HeaderName::from_static("x-tollgate-permit");
 /// Has the decision id of a refusal, as the body that a proxy may drop.
 pub(crate) const DECISION: HeaderName = HeaderName::from_static("x-tollgate-decision");

@@ -24,7 +24,6 @@ const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-meth
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// A request that another program received.
 pub(crate) struct Original {
     /// Without its body, which the program keeps.
     pub(crate) request: Request<()>,
@@ -217,7 +216,6 @@ fn target_of(text: &[u8]) -> Result<Uri, Problem> {
     tollgate_http1::request::target(text).ok_or(Problem::ASKED_TARGET)
 }
 
-/// An http URL with a host.
 fn absolute(text: &HeaderValue) -> Result<Uri, Problem> {
     let uri = target_of(text.as_bytes())?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));

@@ -57,7 +57,6 @@ impl PermitId {
         Some(Self(u128::from_be_bytes(bytes)))
     }
 
-    /// Reads what [`fmt::Display`] wrote.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.len() == 32
             && text
@@ -75,12 +74,10 @@ impl fmt::Display for PermitId {
 }
 
 impl Permits {
-    /// The number of open permits.
     pub fn count(&self) -> usize {
         self.table.lock().open.len()
     }
 
-    /// The number of permits that expired.
     pub fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }

@@ -11,12 +11,10 @@ use super::json::Refused;
 use super::permits::{Open, PermitId, Permits};
 use tollgate_response::Problem;
 
-/// The report of a request's end.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Report {
     permit: String,
-    /// The status of the response.
     status: Option<u16>,
     units: Option<Units>,
 }

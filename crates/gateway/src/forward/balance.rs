@@ -95,7 +95,6 @@ fn minus_log2(x: u64) -> u64 {
     ((u64::from(zeros) + 1) << 32) - digits
 }
 
-/// SplitMix64's finaliser.
 const fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -13,13 +13,11 @@ use super::request_body::Progress;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 
-/// The party to blame for an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blame {
     /// The party that caused it. Every outcome that a request can be crafted to cause is the
     /// client's.
     pub cause: Cause,
-    /// The conclusion about the server.
     pub sign: ServerSign,
 }
 

@@ -14,7 +14,6 @@ use tollgate_policy::route::HeaderEdits;
 /// call; which ones the upstream keeps is not known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallersDeadline {
-    /// How long the caller waits.
     stated: Duration,
     /// When the gateway read that.
     since: Instant,

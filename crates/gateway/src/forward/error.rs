@@ -159,7 +159,6 @@ impl ForwardError {
         Blame { cause, sign }
     }
 
-    /// The party that caused it.
     pub const fn cause(&self) -> Cause {
         self.blame().cause
     }

@@ -61,7 +61,6 @@ impl HealthRecord {
             && self.slow_start == Duration::from(upstream.slow_start)
     }
 
-    /// Records that a request got its response.
     pub(super) fn succeeded(&self) {
         // Read first: a store on every request would dirty a cache line that all cores share.
         if self.failures.load(Ordering::Relaxed) != 0 {

@@ -57,7 +57,6 @@ pub(super) enum Placed {
 struct Http2Connection {
     sender: http2::SendRequest<RequestBody>,
     connection: Connection,
-    /// The number of our open streams.
     streams: Cell<usize>,
     ear: Rc<Ear>,
     /// Whether it accepts no more streams.
@@ -261,7 +260,6 @@ impl Place {
         Self { lane, heard }
     }
 
-    /// A handle that sends the stream's request.
     pub(super) fn sender(&self) -> http2::SendRequest<RequestBody> {
         self.lane.sender.clone()
     }

@@ -20,7 +20,6 @@ pub enum ServerHealth {
 }
 
 impl ServerHealth {
-    /// The state as a fixed word.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -30,10 +29,8 @@ impl ServerHealth {
     }
 }
 
-/// The status of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Its URL without `http://`.
     pub server: String,
     /// Whether it receives requests; `None`: no worker has had a request for it yet.
     pub state: Option<ServerHealth>,
@@ -169,7 +166,6 @@ impl Incidents {
         }
     }
 
-    /// The current status of the server.
     pub(super) fn status(&self) -> ServerStatus {
         let now = Instant::now();
         let history = self.history.lock();

@@ -41,7 +41,6 @@ pub(super) struct Roster {
 
 /// A server that the file gives by name.
 struct Name {
-    /// The index among the upstream's servers.
     index: usize,
     host: String,
     port: u16,

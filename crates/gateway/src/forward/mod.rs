@@ -107,7 +107,6 @@ pub struct ForwardContext<'p> {
     pub interim: Option<&'p Interim>,
     /// The client's flow-control window on its connection, if that is HTTP/2.
     pub window: Option<&'p Window>,
-    /// The headers that decided about the request.
     pub guarded: &'p Arc<Guarded>,
     /// The counter of its received body bytes.
     pub received: Received,
@@ -118,13 +117,11 @@ pub struct ForwardContext<'p> {
 /// A response, and the tunnel to run if it was a 101.
 #[derive(Debug)]
 pub struct Forwarded {
-    /// The response for the client.
     pub response: Response<ResponseBody>,
     /// Unparsed headers of its head, if that was allowed; they come before the others.
     pub verbatim: Option<Verbatim>,
     /// Spawn [`Tunnel::run`] on the worker once the response is being sent.
     pub tunnel: Option<Box<Tunnel>>,
-    /// The party to blame for the response.
     pub blame: Blame,
     /// The part of the time until it that passed while the gateway waited for the client's body.
     pub(crate) waited: Micros,
@@ -310,9 +307,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 /// The data with which an exchange turns a 101 into a tunnel.
 struct Upgrade {
     client: OnUpgrade,
-    /// The protocol that the client requested.
     protocol: HeaderValue,
-    /// The idle timeout of the tunnel.
     idle: Micros,
     /// Set if requested by extended CONNECT; keeps the client's connection alive meanwhile. Success
     /// is then a 200 and no other status.
@@ -325,13 +320,11 @@ const SIBLINGS_MOST: u32 = 3;
 const UNUSABLE_EVERY: Duration = Duration::from_secs(1);
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
-/// A connection to an upstream's server.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
-    /// TLS over a Unix socket.
     TlsUnix(Box<TlsStream<UnixStream>>),
 }
 

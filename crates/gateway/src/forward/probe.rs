@@ -86,7 +86,6 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
     response.map(|head| head.status).map_err(ForwardError::from)
 }
 
-/// Points `request` at `server`.
 fn addressed(
     mut request: Request<RequestBody>,
     host: &HostPolicy,

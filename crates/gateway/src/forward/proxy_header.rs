@@ -34,7 +34,6 @@ pub(super) fn header(
 fn binary(ends: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
     let mut out = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
     let Some((from, to)) = ends else {
-        // LOCAL: no address.
         out.extend_from_slice(&[0x20, 0x00, 0, 0]);
         return out;
     };

@@ -171,7 +171,6 @@ impl Outgoing {
         }
     }
 
-    /// The client's part in the outcome.
     pub(super) fn clients_part(&self) -> ClientsPart<'_> {
         ClientsPart::new(
             self.progress.as_deref(),

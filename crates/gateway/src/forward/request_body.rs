@@ -19,7 +19,6 @@ use crate::headers;
 use tollgate_net::server::Inbound;
 use tollgate_policy::Guarded;
 
-/// The body of a forwarded request.
 #[derive(Debug, Default)]
 pub struct RequestBody {
     content: Option<Content>,
@@ -117,7 +116,6 @@ impl RequestBody {
         Some(kept)
     }
 
-    /// Another turn of a kept body.
     pub(super) const fn turn(turn: Turn) -> Self {
         Self {
             content: Some(Content::Kept(turn)),

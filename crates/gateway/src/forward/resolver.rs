@@ -14,21 +14,17 @@ pub(super) enum Resolver {
     /// The system's resolver, on a thread of its own.
     #[default]
     System,
-    /// A table that a test changes.
     #[cfg(test)]
     Table(Table),
 }
 
-/// The table of a test.
 #[cfg(test)]
 pub(super) type Table = Arc<Mutex<Known>>;
 
-/// The contents of a test's table.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) addresses: HashMap<String, Vec<SocketAddr>>,
-    /// The number of failed lookups.
     pub(super) failures: u64,
 }
 

@@ -36,7 +36,6 @@ pub struct UpstreamHttp1 {
 /// The state of the exchange to which a body belongs.
 #[derive(Debug)]
 enum Exchange {
-    /// The request has been sent.
     Answering(Lease),
     /// The request is still being sent.
     Uploading(Upload, Slot),
@@ -109,11 +108,9 @@ impl Bounds {
     }
 }
 
-/// A connection in use, and its slot.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) connection: Box<Connection>,
-    /// Its slot among the connections in use.
     pub(super) slot: Slot,
 }
 

@@ -11,13 +11,14 @@ use tollgate_policy::upstream::Upstream;
 
 /// The outcome of one try to send a request and to receive its response.
 pub(super) enum Outcome<'f> {
-    /// A response with this status.
     Status(u16),
     /// No response of a server, for this reason.
     Error(&'f ForwardError),
     /// HTTP/1: a connection that was kept open closed without a byte of response. `untouched`: the
     /// server's system accepted no byte of the request, so the server cannot have read it.
-    Closed { untouched: bool },
+    Closed {
+        untouched: bool,
+    },
     /// HTTP/2: one connection of the server closes without having processed the request.
     Unprocessed,
 }

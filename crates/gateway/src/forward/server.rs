@@ -18,18 +18,15 @@ use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 /// One server of an upstream.
 #[derive(Debug)]
 pub(super) struct ServerState {
-    /// As the policy describes it.
     pub(super) server: Server,
     /// The index among the upstream's servers of this server, or of the name that resolved to it.
     pub(super) origin: usize,
     /// The hash of its name, which places callers by their identity.
     pub(super) name_hash: u64,
-    /// The value sent as Host.
     pub(super) host: HostPolicy,
     /// Its HTTP/1 connections, and the limit on requests in progress.
     pub(super) pool: Rc<Pool>,
     pub(super) connector: Connector,
-    /// Its HTTP/2 connections.
     pub(super) http2_pool: Http2Pool,
     /// Whether an attempt to connect goes on without its request.
     pub(super) connects_alone: Cell<bool>,

@@ -23,7 +23,6 @@ pub(super) struct Upload {
 #[derive(Debug)]
 struct Shared {
     connection: Box<Connection>,
-    /// The error of the request's body.
     failed: Option<BodyError>,
     /// The task that waits for more of the response, and must be woken on that error.
     reader: Option<Waker>,

@@ -16,7 +16,6 @@ use tollgate_policy::upstream::{Balance, Upstream};
 /// An upstream with its servers' connections on this worker.
 #[derive(Debug)]
 pub(super) struct UpstreamState {
-    /// As the policy describes it.
     pub(super) upstream: Arc<Upstream>,
     pub(super) members: Rc<Members>,
     next: Cell<usize>,

@@ -28,7 +28,6 @@ pub(super) fn settle<B>(
     };
     match (request.uri().authority(), host) {
         (None, Some(_)) => Ok((host.cloned(), plain)),
-        // HTTP/1.0 has no Host.
         (None, None) if version <= Version::HTTP_10 => Ok((None, None)),
         (None, None) => Err(Malformed::Host),
         (Some(_), None) if version == Version::HTTP_11 => Err(Malformed::Host),

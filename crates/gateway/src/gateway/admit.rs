@@ -53,7 +53,6 @@ impl Gateway {
     }
 }
 
-/// A request whose head has arrived.
 pub(super) struct Arrived<'a> {
     pub(super) head: &'a mut Request<()>,
     /// `None`: the program that asks about the request keeps its body.

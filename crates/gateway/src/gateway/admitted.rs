@@ -28,11 +28,9 @@ pub(super) struct Admitted<'s> {
     pub(super) caller: u64,
 }
 
-/// The next step of an admitted request.
 pub(super) enum Next {
     /// Forward it to the upstream with this index.
     Forward(usize),
-    /// Send it back to the client.
     Echo,
     /// Respond from the gateway, because the route or the request itself asks for it.
     Respond(Response<ResponseBody>, Cause),
@@ -103,7 +101,6 @@ impl<'s> Admitted<'s> {
         }
     }
 
-    /// Echoes the request to its client.
     pub(super) fn echo(
         self,
         snapshot: &Snapshot,
@@ -119,7 +116,6 @@ impl<'s> Admitted<'s> {
 }
 
 impl Gateway {
-    /// Sends an admitted request to its upstream.
     pub(super) fn forward<'f>(
         &'f self,
         snapshot: &Snapshot,

@@ -242,7 +242,6 @@ impl RecordedDraw {
         &self.0.account.judged
     }
 
-    /// Counts and logs the decision.
     pub(crate) fn close(mut self, rejection: Option<&Rejection>, asked: &Request<()>) {
         let context = &mut self.0;
         let mut response = Response::new(());

@@ -45,7 +45,6 @@ pub struct DescriptorsDecided {
     pub statuses: Vec<DescriptorStatus>,
     /// Headers for the response to the client: those that a route would send.
     pub headers: HeaderMap,
-    /// The body of a refusal.
     pub body: Bytes,
 }
 
@@ -59,14 +58,11 @@ pub struct DescriptorStatus {
     pub unlimited: bool,
 }
 
-/// How a limit of a descriptor stands.
 #[derive(Clone, Debug)]
 pub struct StatusOfLimit {
     /// The name of the rule, or of the limit.
     pub name: Arc<str>,
-    /// The units of its rate.
     pub amount: u64,
-    /// The period of its rate.
     pub period: Micros,
     pub remaining: u64,
     /// After a refusal the wait after which the same request is admitted, if there is one;
@@ -261,7 +257,6 @@ fn give_back(snapshot: &Snapshot, plan: &Plan<'_>) {
     }
 }
 
-/// Completes and records a refusal.
 fn refuse<B>(
     mut context: Box<RequestContext>,
     rejection: &Rejection,

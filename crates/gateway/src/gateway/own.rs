@@ -16,7 +16,6 @@ pub(super) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseB
     with_header(status, LOCATION, location, ResponseBody::Empty)
 }
 
-/// The configured response of a route.
 pub(super) fn fixed(
     status: u16,
     content_type: HeaderValue,

@@ -41,7 +41,6 @@ pub(super) struct RequestContext {
     /// What it draws from, and what the limits decided; the log names both at the end.
     pub(super) account: Account,
     id: u64,
-    /// The trace that the request belongs to.
     trace: Option<TraceParent>,
     /// The gateway's own span in that trace, if the request is sampled.
     #[cfg(feature = "otlp")]
@@ -170,7 +169,6 @@ impl RequestContext {
         self.store_micros = Some(span.0);
     }
 
-    /// The refusal by the limits.
     pub(super) fn denial(&self) -> Rejection {
         let (policy, now) = (&self.snapshot.policy, self.side.shared.clock.now());
         let refused = self

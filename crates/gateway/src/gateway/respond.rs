@@ -13,7 +13,6 @@ use tollgate_net::worker::Worker;
 use tollgate_policy::FilledEdits;
 use tollgate_response::Asked;
 
-/// Completes the response to an admitted request.
 pub(super) fn pass_on(
     mut context: Box<RequestContext>,
     forwarded: Forwarded,

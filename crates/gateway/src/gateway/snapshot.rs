@@ -19,7 +19,6 @@ use tollgate_telemetry::metrics::{Labels, Metrics};
 #[derive(Debug)]
 pub struct Snapshot {
     pub policy: Arc<Policy>,
-    /// The buckets, for this policy.
     pub limiter: Limiter,
     /// The indices of this policy's routes, limits and upstreams in the metrics.
     pub labels: Labels,
@@ -28,11 +27,9 @@ pub struct Snapshot {
     /// Whether any limit follows its upstream's health. If none does, no response is examined for
     /// it.
     pub follows: bool,
-    /// The quota headers, prepared per limit.
     pub quota: QuotaFields,
     /// Names in the form the access log writes.
     pub names: Names,
-    /// The settings of the listeners for decisions.
     pub deciding: decide::Settings,
     /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,

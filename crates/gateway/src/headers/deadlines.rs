@@ -56,6 +56,5 @@ fn number(digits: &[u8], most: usize) -> Option<u64> {
     plain.then(|| digits.iter().fold(0, add))
 }
 
-/// `Grpc-Timeout`
 pub const GRPC_TIMEOUT: HeaderName = HeaderName::from_static(GRPC);
 const GRPC: &str = "grpc-timeout";

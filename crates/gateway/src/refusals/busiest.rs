@@ -17,7 +17,6 @@ use tollgate_limit::{KeyBytes, Limit, Micros, Timestamp};
 pub struct Busy {
     /// The limit, with the numbers of the last event.
     pub limit: Arc<Limit>,
-    /// The key of the bucket.
     pub key: KeyBytes,
     /// The number of events, never too small.
     pub count: u64,
@@ -192,7 +191,6 @@ fn hash_with(hasher: &DefaultHashBuilder, limit: &Limit, key: &[u8]) -> u64 {
 /// After this long without events, the next one begins a new time of events.
 pub const PAUSE: Micros = Micros::from_secs(10);
 
-/// How long events are counted together.
 pub const PERIOD: Micros = Micros::from_secs(600);
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ pub(super) struct Record {
     pub(super) at: Timestamp,
     pub(super) reason: &'static str,
     retry_after: Option<Micros>,
-    /// The number of its policy.
     pub(super) policy: u32,
     route: Option<u32>,
     /// The target of the route that refused it.
@@ -49,10 +48,8 @@ pub(super) struct Record {
 struct KeptLimit {
     cost: u64,
     limit: u32,
-    /// The length of its key.
     key: u32,
     enforced: bool,
-    /// `None`: nothing was decided.
     outcome: Option<Outcome>,
 }
 

@@ -7,7 +7,6 @@ use tollgate_response::DecisionId;
 use tollgate_telemetry::TraceParent;
 use tollgate_telemetry::metrics::Exemplar;
 
-/// Refusals that are examples of a counter.
 #[derive(Clone, Debug, Default)]
 pub struct Latest {
     limits: Vec<(Arc<Limit>, Example)>,

@@ -61,7 +61,6 @@ struct Kept {
     near_totals: HashMap<Arc<str>, u64>,
 }
 
-/// What is counted by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     Refused,
@@ -71,12 +70,10 @@ pub enum Counted {
     Shadow,
 }
 
-/// Keys with their numbers of events.
 #[derive(Clone, Debug)]
 pub struct Counts {
     /// The keys with the most events, in no order.
     pub keys: Vec<Busy>,
-    /// The beginning of the counted time.
     pub from: Timestamp,
     /// The most events that a key which is not listed can have had.
     pub unseen: u64,
@@ -93,7 +90,6 @@ pub(crate) struct Asked<'r> {
     pub(crate) caller: Option<&'r Caller>,
 }
 
-/// The decision on a refused request.
 pub(crate) struct Decided<'r> {
     pub(crate) id: u64,
     pub(crate) trace: Option<TraceParent>,
@@ -110,11 +106,9 @@ pub(crate) struct Decided<'r> {
 /// One refused request, as it was decided.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// The policy it was decided under.
     pub policy: Arc<Policy>,
     /// When its head had arrived.
     pub at: Timestamp,
-    /// The status of the refusal.
     pub status: StatusCode,
     /// The word for the refusal in logs and metrics.
     pub reason: &'static str,
@@ -125,7 +119,6 @@ pub struct Refusal {
     pub path: String,
     pub client: Option<IpAddr>,
     pub route: Option<usize>,
-    /// The name of the known caller.
     pub caller: Option<String>,
     pub tier: Option<String>,
     /// The target of its route whose limits refused it: 0 is its own, the others those of
@@ -155,13 +148,10 @@ impl Refusal {
 pub struct JudgedLimit {
     /// The limit, by index in [`Policy::limits`].
     pub limit: usize,
-    /// The key of the bucket.
     pub key: KeyBytes,
-    /// The units that the request asked for.
     pub cost: u64,
     /// Whether its refusal refuses the request.
     pub enforced: bool,
-    /// The word of the access log.
     pub outcome: &'static str,
     /// How the bucket stood; `None`: it was not asked, or a block or a penalty refused the key.
     pub standing: Option<Standing>,
@@ -170,7 +160,6 @@ pub struct JudgedLimit {
 }
 
 impl Refusals {
-    /// For a gateway with this many workers.
     pub fn new(workers: usize) -> Self {
         Self {
             workers: Arc::default(),
@@ -179,7 +168,6 @@ impl Refusals {
         }
     }
 
-    /// The writing end of another worker.
     pub fn writer(&self) -> RefusalWriter {
         let kept = Arc::new(Mutex::new(Kept {
             ring: Ring::new(self.budget),
@@ -386,7 +374,6 @@ const LIMITS_MAX: usize = 4_096;
 /// The longest part of a path that is kept.
 pub const PATH_MAX: usize = 512;
 
-/// The longest method that is kept.
 const METHOD_MAX: usize = 64;
 
 /// The longest host that is kept: that of a name in DNS, and a port.

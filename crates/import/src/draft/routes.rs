@@ -6,7 +6,6 @@ use crate::compare::{Takes, Theirs, Turn};
 use crate::words::plain;
 use crate::write;
 
-/// What a route does with its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A URL or the name of an upstream.
@@ -23,18 +22,15 @@ impl Target {
     }
 }
 
-/// A route to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) place: Option<Place>,
-    /// `[METHODS ][HOST]/PATH`
     pub(crate) pattern: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) target: Target,
     pub(crate) limits: Vec<String>,
     pub(crate) strip_prefix: String,
     pub(crate) add_prefix: String,
-    /// How the other gateway takes its requests.
     theirs: Option<(Takes, Turn, u64)>,
 }
 

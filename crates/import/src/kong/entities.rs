@@ -14,7 +14,6 @@ pub(super) struct Plugin<'k> {
     pub(super) limits: Vec<(&'static str, String)>,
 }
 
-/// What a plugin is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     All,
@@ -91,7 +90,6 @@ fn name_of(node: &Node) -> String {
         .map_or_else(|| node.place().to_string(), str::to_owned)
 }
 
-/// A route with its service.
 pub(super) struct Way<'k> {
     service: Option<&'k Node>,
     route: &'k Node,

@@ -5,7 +5,6 @@ use super::entities::{Plugin, Scope};
 use crate::draft::{Counting, Difference, Draft, Limit, either};
 use crate::tree::{Node, Placed as _};
 
-/// The callers of a plugin's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Callers {
     /// `key-auth` holds on all of them.
@@ -19,7 +18,6 @@ pub(super) enum Callers {
 /// What the limits of a plugin have in common.
 pub(super) struct Common<'k> {
     config: &'k Node,
-    /// What their names begin with.
     prefix: String,
     per: String,
     when_missing: &'static str,

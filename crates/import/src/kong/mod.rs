@@ -52,7 +52,6 @@ const AUTH: [&str; 15] = [
     "vault-auth",
 ];
 
-/// Reads the files into the draft.
 pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
     for document in documents {
         read(document, draft);

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use crate::draft::Draft;
 use crate::{ImportError, Place};
 
-/// A directive with its arguments and block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directive {
     pub(crate) place: Place,
@@ -28,7 +27,6 @@ impl Directive {
         self.args.get(index).map_or("", String::as_str)
     }
 
-    /// Its direct children of this name.
     pub(crate) fn all<'d>(&'d self, name: &'d str) -> impl Iterator<Item = &'d Self> {
         self.block.iter().filter(move |child| child.name == name)
     }

@@ -4,7 +4,6 @@ use super::directive::Directive;
 use crate::draft::{Difference, by_method, clients, either, upstream};
 use crate::words::network;
 
-/// What a zone has a bucket for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Key {
     pub(crate) per: Vec<String>,

@@ -1,12 +1,7 @@
-//! The words of `nginx.conf`.
-
 pub(super) enum Token {
     Word(String),
-    /// `;`
     End,
-    /// `{`
     Open,
-    /// `}`
     Close,
 }
 

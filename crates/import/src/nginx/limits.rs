@@ -33,7 +33,6 @@ struct Shared {
     of: Applied,
     /// Whether some route has limits of both kinds.
     both: bool,
-    /// Its name in the draft.
     limit: Option<String>,
 }
 

@@ -50,7 +50,6 @@ impl Kind {
     }
 }
 
-/// What a zone is known by.
 type ZoneName = (Kind, String);
 
 /// A zone: what it counts by, and for `limit_req` how much.
@@ -62,7 +61,6 @@ struct Zone {
     is_used: bool,
 }
 
-/// A `limit_req` or `limit_conn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Use {
     place: Place,
@@ -120,7 +118,6 @@ impl Applied {
     }
 }
 
-/// Reads the files into the draft.
 pub(crate) fn draft(
     sources: &[Source],
     read: Read<'_>,

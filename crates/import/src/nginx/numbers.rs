@@ -11,7 +11,6 @@ use crate::words::{MINUTE, SECOND, percent};
 pub(crate) const HELD: &str =
     "the turn of a held request is a whole microsecond here, so each waits up to 1 us longer";
 
-/// A `rate=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub(crate) amount: u64,
@@ -20,7 +19,6 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Reads `10r/s` or `30r/m`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (number, seconds) = match text.strip_suffix("r/s") {
             Some(number) => (number, 1),

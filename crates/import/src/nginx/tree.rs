@@ -8,7 +8,6 @@ use crate::{ImportError, Read, Source, TEXT_MAX};
 
 use super::lexer::{Lexer, Token};
 
-/// The deepest nesting of blocks.
 const DEEPEST: usize = 32;
 /// The most directives of all files.
 const MOST: usize = 200_000;

@@ -1,11 +1,8 @@
-//! Middlewares as limits.
-
 use crate::draft::{Counting, Difference, Draft, Limit, clients, either, name, upstream};
 use crate::tree::{Node, Placed as _, is_said};
 
 use super::numbers;
 
-/// Makes the limit of a middleware.
 pub(super) fn make(
     middleware: &str,
     node: &Node,
@@ -57,7 +54,6 @@ pub(super) fn make(
     scoped(&wanted, places, &what, limit, Vec::new(), "host", draft)
 }
 
-/// `sourceCriterion` as a scope.
 fn scoped(
     wanted: &str,
     node: &Node,

@@ -13,7 +13,6 @@ use crate::{ImportError, Source};
 use limits::make;
 use routers::{resource, router};
 
-/// The deepest nesting of chains of middlewares.
 const DEEPEST: usize = 8;
 
 /// Reads TOML by its ending and YAML otherwise.
@@ -95,7 +94,6 @@ impl Named {
     }
 }
 
-/// Reads the documents into the draft.
 pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
     let mut middlewares: Vec<Middleware<'_>> = Vec::new();
     let mut routers: Vec<Router<'_>> = Vec::new();

@@ -4,7 +4,6 @@ use super::{Middleware, Named, Router};
 use crate::draft::Target;
 use crate::tree::Node;
 
-/// A router of a file.
 pub(super) fn router<'t>(name: &str, node: &'t Node, document: &'t Node) -> Option<Router<'t>> {
     let rule = node.text_at("rule")?;
     let used = node.items_at(&["middlewares"]).iter();
@@ -33,7 +32,6 @@ pub(super) fn router<'t>(name: &str, node: &'t Node, document: &'t Node) -> Opti
     })
 }
 
-/// A custom resource of Kubernetes.
 pub(super) fn resource<'t>(
     item: &'t Node,
     middlewares: &mut Vec<Middleware<'t>>,

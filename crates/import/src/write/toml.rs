@@ -5,7 +5,6 @@ use std::fmt::{Display, Write};
 use crate::draft::{Counting, Identity, Named, Route, Target};
 use crate::words::{duration, plain};
 
-/// A file in the making.
 #[derive(Default)]
 pub(super) struct Toml(pub(super) String);
 

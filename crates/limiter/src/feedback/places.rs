@@ -195,7 +195,6 @@ pub(super) struct PlacesFeedback {
 }
 
 impl PlacesFeedback {
-    /// Shares `controller` between threads.
     pub(super) fn new(controller: Adaptive) -> Self {
         Self {
             places: AtomicU64::new(controller.limit()),
@@ -219,12 +218,10 @@ impl PlacesFeedback {
         Self::new(self.controller.lock().within(least, most))
     }
 
-    /// As [`Adaptive::learnt`].
     pub(super) fn learnt(&self) -> Places {
         self.controller.lock().learnt()
     }
 
-    /// As [`Adaptive::relearn`].
     pub(super) fn relearn(&self, places: Places) {
         let mut controller = self.controller.lock();
         controller.relearn(places);
@@ -246,7 +243,6 @@ impl PlacesFeedback {
     }
 }
 
-/// One, in fixed point.
 const ONE: u64 = 1_024;
 
 /// Places tried above the number that is known to work.

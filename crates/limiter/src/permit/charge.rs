@@ -24,7 +24,6 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Charges `more` units.
     pub(super) fn raise(&mut self, settler: &dyn Settle, more: u64) {
         self.cost = self.cost.saturating_add(more);
         if more > 0 {
@@ -104,15 +103,12 @@ pub(crate) enum DrawnFrom {
     SinceHandover,
 }
 
-/// Receives settlements.
 pub(crate) trait Settle: Send + Sync {
-    /// Corrects one charge.
     fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom);
     /// Where what responses cost is counted.
     fn counters(&self) -> &Counters;
     /// Records an upstream's response after `took`, or its absence (`lost`); the request had left
     /// `remaining` places.
     fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool);
-    /// The present moment.
     fn now(&self) -> Timestamp;
 }

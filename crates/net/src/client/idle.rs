@@ -77,7 +77,6 @@ where
         self.listening
     }
 
-    /// Frees the memory of an idle connection.
     pub fn release(&mut self) {
         self.read.release();
         self.write.release();

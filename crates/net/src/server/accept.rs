@@ -78,7 +78,6 @@ enum AsyncListener {
     Unix(tokio::net::UnixListener),
 }
 
-/// A connection that was just accepted.
 struct Accepted {
     stream: Plain,
     peer: Option<SocketAddr>,
@@ -113,7 +112,6 @@ impl AsyncListener {
     }
 }
 
-/// The events that wake the accept loop.
 enum Turn {
     Drain,
     Accepted(io::Result<Accepted>),

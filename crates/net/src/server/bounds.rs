@@ -19,7 +19,6 @@ pub struct Bounds {
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// The reason why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     Total,
@@ -62,12 +61,10 @@ impl Place {
         }
     }
 
-    /// The state that the workers share.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Also counts the connection for its address.
     pub(super) fn from(&mut self, address: IpAddr, settings: &Settings) -> Result<(), Full> {
         let address = address.to_canonical();
         if settings.trusts(address) {

@@ -248,7 +248,6 @@ impl<H: Handler> Setup<H> {
     }
 }
 
-/// The result of a TLS handshake.
 enum Handshake {
     Over(io::Result<Box<TlsStream<Plain>>>),
     /// There was no handshake: the connection begins like a plain-text request.

@@ -6,7 +6,6 @@
 //! library also does not report the rest of the connection's window, which is the granted bytes
 //! minus the received ones.
 
-/// An observed event of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameEvent {
     /// A stream was reset, or the connection ended, with this code.
@@ -17,7 +16,6 @@ pub(super) enum FrameEvent {
     Took(u32),
 }
 
-/// The position within the current frame.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     /// The frame's header, and the part of its payload that contains the code.

@@ -120,7 +120,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
         true
     }
 
-    /// Does nothing: see [`Gathered::poll_out`].
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

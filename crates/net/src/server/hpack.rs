@@ -75,7 +75,6 @@ impl Table {
         }
     }
 
-    /// The same for a table entry.
     fn name(&self, index: usize) -> Option<(bool, usize)> {
         match index.checked_sub(1)?.checked_sub(STATIC_NAMES.len()) {
             None => Some((index <= STATIC_PSEUDO, usize::from(STATIC_NAMES[index - 1]))),

@@ -46,7 +46,6 @@ impl Replay {
         self.holds = Some(Box::new(guard));
     }
 
-    /// Adds the frame that was read next.
     pub fn push(&mut self, frame: Frame<Bytes>) {
         match frame.into_data() {
             Ok(piece) if piece.len() < SMALL => self.gathered.extend_from_slice(&piece),
@@ -95,7 +94,6 @@ enum Kind {
     Hyper(Incoming, Option<Arrived>),
 }
 
-/// Why a request's body broke off.
 #[derive(Debug, thiserror::Error)]
 pub enum InboundError {
     /// The connection ended in the middle of it, or was closed.

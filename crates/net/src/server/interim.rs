@@ -20,7 +20,6 @@ pub struct Interim {
     hidden: Vec<HeaderName>,
 }
 
-/// The connection's end of the queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue(Arc<Waiting>);
 
@@ -32,7 +31,6 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Creates a sender to this queue.
     pub(super) fn interim(&self) -> Interim {
         Interim {
             queue: Arc::clone(&self.0),
@@ -57,7 +55,6 @@ impl Queue {
         self.0.any.load(Ordering::Relaxed)
     }
 
-    /// Writes them to `out`.
     #[cold]
     pub(super) fn take(&self, out: &mut Vec<u8>) {
         self.0.any.store(false, Ordering::Relaxed);

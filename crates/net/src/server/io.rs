@@ -77,7 +77,6 @@ impl Plain {
 
 delegate_io!(Plain: Tcp, Unix);
 
-/// The transport of a connection.
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(Plain),
@@ -175,7 +174,6 @@ pub(super) struct Io {
     /// while.
     ahead: Bytes,
     state: Arc<State>,
-    /// Held as long as the socket.
     place: Place,
     sent: Frames,
     came: Frames,

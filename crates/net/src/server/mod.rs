@@ -75,7 +75,6 @@ pub trait Handler: 'static {
     fn observe(&self, _event: Event<'_>) {}
 }
 
-/// A body that also carries response headers.
 pub trait Payload {
     /// Unparsed response headers, written before all others. HTTP/1 only.
     fn take_verbatim(&mut self) -> Option<Verbatim> {
@@ -94,7 +93,6 @@ pub trait Payload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'e> {
     Opened,
-    /// A connection was refused, with the reason.
     Refused(&'static str),
     /// Accepting failed: descriptors or memory ran out.
     AcceptFailed,
@@ -125,7 +123,6 @@ pub struct ConnInfo {
     pub direct: Option<SocketAddr>,
     /// Whether the PROXY protocol header contained no address.
     pub unnamed: bool,
-    /// The listener that accepted it.
     pub listener: Arc<Address>,
     /// The result of the TLS handshake; `None`: not encrypted.
     pub tls: Option<TlsInfo>,
@@ -137,11 +134,9 @@ pub struct ConnInfo {
     pub window: Option<Window>,
 }
 
-/// The result of a TLS handshake.
 #[derive(Clone, Debug, Default)]
 pub struct TlsInfo {
     pub server_name: Option<Arc<str>>,
-    /// The subject of the verified client certificate.
     pub client_subject: Option<Arc<str>>,
 }
 
@@ -156,7 +151,6 @@ impl ConnInfo {
         }
     }
 
-    /// `http` or `https`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
@@ -184,7 +178,6 @@ pub struct Settings {
     pub headers: usize,
     /// The longest target of a request in bytes; above: 414.
     pub target_bytes: usize,
-    /// The largest number of open connections.
     pub connections: usize,
     /// Open connections per address; `None`: only bounded so that one address takes no more than is
     /// left for the others. Addresses in `trusted_proxies` are not counted.
@@ -241,7 +234,6 @@ impl Settings {
 /// State that the workers of one server share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The limits and timeouts of connections.
     pub settings: ArcSwap<Settings>,
     pub stats: Stats,
     /// The open connections, in total and by address.

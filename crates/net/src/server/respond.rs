@@ -132,7 +132,6 @@ impl Refusal {
         reason: UnreadReason::SlowHead,
     };
 
-    /// The refusal of a bad head.
     pub(super) const fn for_head(bad: BadHead) -> Self {
         let (problem, reason) = match bad {
             BadHead::Malformed => (Problem::NOT_HTTP, UnreadReason::Malformed),
@@ -143,7 +142,6 @@ impl Refusal {
         Self { problem, reason }
     }
 
-    /// The event that the handler receives.
     pub(super) fn unread<'h>(&self, connection: &ConnInfo, head: &'h [u8]) -> Unread<'h> {
         Unread {
             reason: self.reason.label(),

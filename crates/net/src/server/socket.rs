@@ -20,7 +20,6 @@ use tokio::net::TcpStream;
 use crate::buffer::ReadBuffer;
 use crate::timers::Deadline;
 
-/// A connected socket in non-blocking mode.
 #[derive(Debug)]
 pub(super) struct Socket {
     way: Way,
@@ -34,7 +33,6 @@ pub(super) struct Socket {
 enum Way {
     Fresh(std::net::TcpStream),
     Registered(TcpStream),
-    /// Registering failed, and closed it.
     Lost,
 }
 
@@ -220,7 +218,6 @@ pub(super) fn look_ahead(socket: impl AsFd, room: &mut [u8]) -> usize {
     recv(socket, room, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(length, _)| length)
 }
 
-/// Enough for a usual request's head.
 const FIRST: usize = 2048;
 /// How long a client waits for its response before it is watched.
 const WATCH_AFTER: Duration = Duration::from_millis(20);

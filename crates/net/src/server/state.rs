@@ -60,7 +60,6 @@ impl State {
         }
     }
 
-    /// Records that a write was accepted.
     pub(super) fn wrote(&self) {
         self.stalled.store(false, Ordering::Relaxed);
         step(&self.progress);

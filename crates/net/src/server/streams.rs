@@ -105,7 +105,6 @@ impl<F: Future> Future for Stream<F> {
 #[derive(Clone, Debug)]
 pub(super) struct Arrived {
     bytes: Rc<Cell<u64>>,
-    /// The state of the connection.
     state: Arc<State>,
 }
 

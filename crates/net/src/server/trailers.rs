@@ -11,7 +11,6 @@ pub(super) struct Trailers {
     /// The number of bytes so far, and the number before the current frame.
     came: usize,
     start: usize,
-    /// The header of the current frame.
     head: [u8; FRAME],
     filled: usize,
     /// The number of bytes of its payload still to come.
@@ -20,7 +19,6 @@ pub(super) struct Trailers {
     payload: Vec<u8>,
     block: Vec<u8>,
     table: Table,
-    /// The highest stream id of a request.
     highest: u32,
     /// The number of bytes before the current trailers.
     trailers: Option<usize>,
@@ -198,7 +196,6 @@ const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
 /// The length of a priority before the fields.
 const PRIORITY_BYTES: usize = 5;
-/// The reserved bit of a stream id.
 const RESERVED: u32 = 1 << 31;
 /// The bytes before a client's first frame (RFC 9113 3.4).
 const PREFACE: usize = 24;

@@ -50,15 +50,12 @@ impl Future for OnUpgrade {
     }
 }
 
-/// The client's side of a tunnel.
 #[derive(Debug)]
 pub enum Caller {
     Http1(Upgraded),
-    /// A stream of its connection.
     Http2(TokioIo<hyper::upgrade::Upgraded>),
 }
 
-/// A connection that has changed its protocol.
 #[derive(Debug)]
 pub struct Upgraded {
     transport: Transport,

@@ -28,7 +28,6 @@ struct Inner {
 }
 
 impl Default for Window {
-    /// The window of a new connection.
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Inner {
             left: INITIAL,

@@ -24,9 +24,7 @@ pub(super) struct Wheel {
     entries: Vec<Entry>,
     /// The head of the list of free entries.
     free: u32,
-    /// The number of linked entries.
     hung: u32,
-    /// The number of entries in use.
     live: u32,
     /// Whether a task turns the wheel.
     turning: bool,
@@ -34,7 +32,6 @@ pub(super) struct Wheel {
     next: u64,
     /// Whether a tick before the one the task sleeps for was set.
     earlier: bool,
-    /// Wakes the task that turns the wheel.
     task: Option<Waker>,
 }
 
@@ -44,7 +41,6 @@ pub(super) enum Set {
     Covered,
     /// It sleeps too long, and has to be woken.
     Earliest(Waker),
-    /// It has to be started.
     First,
 }
 

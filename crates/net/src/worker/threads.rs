@@ -16,7 +16,6 @@ enum Phase {
     /// Serve the existing connections, accept none; the number increases with each hold.
     Hold(u32),
     Serve,
-    /// Accept nothing new, finish the existing work.
     Drain(Drain),
     Stop,
 }
@@ -212,7 +211,6 @@ fn run<S>(
     runtime.shutdown_background();
 }
 
-/// How often a hold checks for acknowledgements.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

@@ -9,9 +9,7 @@ use crate::{Descriptor, Policy};
 /// What is known of a body before it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct UnreadBody<'h> {
-    /// The query of the request.
     pub query: Option<&'h str>,
-    /// Its headers.
     pub headers: &'h HeaderMap,
     /// Whether there is no body.
     pub is_empty: bool,
@@ -21,10 +19,8 @@ pub struct UnreadBody<'h> {
     pub is_elsewhere: bool,
 }
 
-/// How a body is admitted.
 #[derive(Debug)]
 pub enum BodyAdmission {
-    /// Without reading it.
     Known(BodyFacts),
     /// Once it has been read, up to its end or its bound.
     Reading(BoundedReading),
@@ -52,7 +48,6 @@ pub enum BodyRefusal {
 }
 
 impl BodyRefusal {
-    /// The status of the refusal.
     pub const fn status(self) -> u16 {
         match self {
             Self::Flaw(flaw) => flaw.status(),

@@ -45,7 +45,6 @@ fn digest(call: &Value, path: &[String]) -> Option<Vec<u8>> {
     Some(hex::digits(&digest[..DIGEST_BYTES]).into_bytes())
 }
 
-/// Adds the canonical form of a value.
 fn add(value: &Value, to: &mut Sha256) {
     match value {
         Value::Array(list) => {
@@ -71,7 +70,6 @@ fn add(value: &Value, to: &mut Sha256) {
         // 1.0 and 1e0 are 1.
         Value::Number(number) => match number.as_f64() {
             Some(float) if float.fract() == 0.0 && float.abs() < EXACT => {
-                // -0 is 0.
                 to.update(format!("{:.0}", float + 0.0));
             }
             _ => to.update(number.to_string()),

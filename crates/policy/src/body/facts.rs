@@ -14,7 +14,6 @@ use crate::source::{self, Source};
 /// How far the body of a request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadState {
-    /// To its end.
     Whole,
     /// Not at all: it is too long, or compressed.
     Skipped,
@@ -133,7 +132,6 @@ impl BodyFacts {
         value.filter(|value| !value.is_empty())
     }
 
-    /// The member at `path`.
     pub fn member<Name>(&self, path: &[Name]) -> Option<&Member>
     where
         String: PartialEq<Name>,
@@ -201,7 +199,6 @@ impl BodyFacts {
     }
 }
 
-/// What was found at this place.
 fn found_at(found: &[(usize, Vec<u8>)], place: usize) -> Option<Cow<'_, [u8]>> {
     let (_, value) = found.iter().find(|(known, _)| *known == place)?;
     Some(Cow::Borrowed(value))

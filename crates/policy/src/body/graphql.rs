@@ -33,12 +33,10 @@ pub(super) fn operation<'t>(
     }
 }
 
-/// Iterates over the operations of a document.
 struct Operations<'t> {
     rest: &'t [u8],
 }
 
-/// A token, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'t> {
     Name(&'t [u8]),

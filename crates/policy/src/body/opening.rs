@@ -7,7 +7,6 @@
 use super::BodyFlaw;
 use crate::source::blanks;
 
-/// Reads the beginning of a body.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     place: Place,
@@ -20,12 +19,10 @@ pub(super) struct Opening {
     is_encoded: bool,
 }
 
-/// What a body was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     /// JSON, from this byte of the piece on.
     Json(usize),
-    /// JSON to no server.
     Other,
     /// JSON to some servers only.
     Refused(BodyFlaw),
@@ -35,7 +32,6 @@ pub(super) enum Opened {
 enum Place {
     #[default]
     Between,
-    /// After a `/`.
     Slash,
     /// In a comment that ends with the line.
     Line,

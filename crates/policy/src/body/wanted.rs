@@ -18,16 +18,12 @@ pub struct Wanted {
 /// What one request's body is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Members of JSON.
     pub(super) json: PathSet,
     /// Those of them that make a key or a route, so that all calls of a batch must agree on them.
     pub(super) same: PathSet,
-    /// Fields of a form.
     pub(super) forms: u64,
-    /// Digests of members.
     pub(super) digests: u64,
     pub(super) graphql: bool,
-    /// The ids of JSON-RPC calls.
     pub(super) calls: bool,
     /// Whether it asks for a stream without its usage.
     pub(super) usage: bool,
@@ -36,7 +32,6 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether nothing is asked.
     pub const fn is_empty(self) -> bool {
         self.json == 0 && self.forms == 0
     }
@@ -46,7 +41,6 @@ impl Asked {
         self.routes
     }
 
-    /// Both together.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {

@@ -20,7 +20,6 @@ use tollgate_limit::KeyBytes;
 /// Whether to verify a token that was not verified before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signatures {
-    /// Verify its signature.
     Verify,
     /// Do not verify it: the result is [`IdentityReason::Unverified`].
     Leave,

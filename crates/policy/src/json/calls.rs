@@ -7,15 +7,11 @@ use super::paths::PathSet;
 /// The id of a JSON-RPC call, as its client sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallId {
-    /// `null`.
     Null,
-    /// A number, as it was written.
     Number(Box<str>),
-    /// A string, decoded.
     Text(Box<str>),
 }
 
-/// The JSON-RPC calls of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Whether the body is a list of calls.
@@ -24,14 +20,11 @@ pub struct Calls {
     pub ids: SmallVec<[CallId; 1]>,
 }
 
-/// Reads the ids of calls.
 #[derive(Debug)]
 pub(super) struct CallReader {
-    /// The path `id`.
     id: PathSet,
     /// The path `method`, which makes a message a call.
     method: PathSet,
-    /// Of the message that is being read.
     current: Option<CallId>,
     is_call: bool,
     /// The number, as far as it was read.
@@ -98,7 +91,6 @@ impl CallReader {
         self.is_unclear |= paths & self.id != 0;
     }
 
-    /// A message has ended.
     pub(super) fn end_message(&mut self, batch: bool) {
         self.calls.batch = batch;
         let id = self.current.take();

@@ -2,14 +2,11 @@
 
 use wide::u8x16;
 
-/// The position in an escape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
-    /// Not in an escape.
     None,
     /// After the backslash; `high`: a high surrogate came before it.
     Backslash {
-        /// The high surrogate.
         high: Option<u16>,
     },
     /// After `\u` and this many of its four digits.
@@ -18,20 +15,15 @@ pub(super) enum Escape {
         high: Option<u16>,
         /// The number of digits so far.
         digits: u8,
-        /// Their value.
         value: u16,
     },
-    /// After a high surrogate.
     High(u16),
 }
 
 /// The result of a byte of a string.
 pub(super) enum Read {
-    /// The escape goes on.
     Nothing,
-    /// A byte of the string.
     Byte(u8),
-    /// A character that was escaped.
     Character(char),
     /// No such escape, or an unpaired surrogate.
     Broken,

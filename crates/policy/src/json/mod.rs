@@ -28,11 +28,9 @@ use escape::Escape;
 pub(crate) use paths::places;
 use tokens::{Literal, Number, Utf8};
 
-/// Reads one text.
 #[derive(Debug)]
 pub struct Reader {
     paths: Arc<Paths>,
-    /// The paths that are looked for.
     wanted: PathSet,
     /// The paths whose members must be the same in all calls; `None`: the text is a response.
     same: Option<PathSet>,
@@ -40,7 +38,6 @@ pub struct Reader {
     texts: PathSet,
     /// A response: the paths at which the last value is no number.
     unreadable: PathSet,
-    /// The length of the longest wanted name.
     longest_name: usize,
     token: Token,
     /// What a valid text continues with; only for requests.
@@ -49,7 +46,6 @@ pub struct Reader {
     /// Whether the piece that is read has no control character at all.
     is_printable: bool,
     flaw: Option<BodyFlaw>,
-    /// The number of open objects and lists.
     depth: usize,
     /// The number of open lists around a call: 1 in a batch.
     base: usize,
@@ -65,7 +61,6 @@ pub struct Reader {
     after_colon: bool,
     /// The name or the wanted string that is being read.
     text: SmallVec<[u8; 24]>,
-    /// The wanted values of this call.
     values: SmallVec<[Option<Value>; 2]>,
     found: Members,
     /// Reads the ids of JSON-RPC calls, where they are asked for.
@@ -80,7 +75,6 @@ struct Matched {
     seen: PathSet,
 }
 
-/// The token that is being read.
 #[derive(Clone, Copy, Debug)]
 enum Token {
     Between,
@@ -93,18 +87,14 @@ enum Token {
     Other,
 }
 
-/// What a string is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// A name that may be wanted; `false`: it is too long for that, or broken.
     Name(bool),
-    /// The value of these paths.
     Value(PathSet),
-    /// Neither.
     Skipped,
 }
 
-/// What a valid text continues with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Value,
@@ -189,7 +179,6 @@ impl Reader {
         places(self.texts).filter_map(text)
     }
 
-    /// Reads the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
         if self.flaw.is_some() {
             return;

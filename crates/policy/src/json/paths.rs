@@ -17,12 +17,10 @@ pub type PathSet = u64;
 pub const PATHS_MAX: usize = 64;
 
 impl Paths {
-    /// A single path.
     pub fn one(path: Vec<String>) -> Self {
         Self { list: vec![path] }
     }
 
-    /// The paths, by their places.
     pub fn list(&self) -> &[Vec<String>] {
         &self.list
     }
@@ -44,7 +42,6 @@ impl Paths {
         Some(self.list.len() - 1)
     }
 
-    /// The place of `path`.
     pub fn place<Name>(&self, path: &[Name]) -> Option<usize>
     where
         String: PartialEq<Name>,
@@ -52,17 +49,14 @@ impl Paths {
         self.list.iter().position(|known| known.as_slice() == path)
     }
 
-    /// The number of paths.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// All of them.
     pub fn all(&self) -> PathSet {
         (0..self.list.len()).fold(0, |set, place| set | bit(place))
     }
@@ -95,12 +89,10 @@ impl Paths {
     }
 }
 
-/// The bit of a place.
 pub(super) const fn bit(place: usize) -> PathSet {
     1 << place
 }
 
-/// The places of a set.
 pub(crate) fn places(mut set: PathSet) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let place = (set != 0).then(|| set.trailing_zeros() as usize)?;
@@ -126,10 +118,8 @@ fn folds_to(name: &[u8], wanted: &str) -> bool {
     name.chars().map(folded).eq(wanted.chars().map(folded))
 }
 
-/// The value of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A string, decoded.
     Text(SmallVec<[u8; 24]>),
     /// A number that is not negative and has no exponent.
     Number {
@@ -138,7 +128,6 @@ pub enum Value {
         /// Whether it is written as a whole number.
         whole: bool,
     },
-    /// `true` or `false`.
     Flag(bool),
     /// Any other value: a list, an object, a number of another form.
     Odd,
@@ -149,7 +138,6 @@ pub enum Value {
 pub struct Member {
     /// Its value, in the first call; `None`: absent, or `null`.
     pub value: Option<Value>,
-    /// The sum of its numbers.
     pub sum: u64,
     /// The number of calls in which it is a number.
     pub stated: u64,
@@ -157,12 +145,10 @@ pub struct Member {
     pub unreadable: bool,
 }
 
-/// What was found in a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     /// The elements of the outermost list; 1 if the text is no list.
     pub calls: u64,
-    /// By the places of the paths.
     pub(super) list: SmallVec<[Member; 2]>,
     /// The JSON-RPC calls, where they are asked for and get a response.
     pub(super) calls_of_rpc: Option<Calls>,

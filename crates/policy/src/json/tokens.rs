@@ -24,7 +24,6 @@ enum Part {
     Exponent,
     ExponentSign,
     ExponentDigits,
-    /// Not a number.
     Broken,
 }
 

@@ -79,5 +79,4 @@ impl Verified {
 
 /// The number of sets: with [`WAYS`], 4,096 tokens.
 pub(super) const SETS: usize = 512;
-/// Tokens in each set.
 pub(super) const WAYS: usize = 8;

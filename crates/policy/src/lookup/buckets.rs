@@ -12,9 +12,7 @@ use tollgate_limit::KeyBytes;
 /// A limit that has a bucket with some key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownBucket {
-    /// The limit.
     pub limit: Arc<str>,
-    /// The name of the caller's numbers.
     pub numbers: Option<Arc<str>>,
 }
 

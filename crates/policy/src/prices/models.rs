@@ -15,7 +15,6 @@ use tollgate_limit::hex::percent_decoded;
 /// The prices of a limit that counts money.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelPrices {
-    /// All prices.
     pub prices: Arc<Prices>,
     /// What names the model: the first that a route has. A member of the body, which every route
     /// has, or a segment of the path.

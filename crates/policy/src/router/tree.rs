@@ -39,7 +39,6 @@ impl Default for Tree {
 pub(super) struct Node {
     literals: HashMap<String, usize>,
     capture: Option<usize>,
-    /// Routes whose pattern ends here.
     end: Leaf,
     /// Routes whose `**` starts here.
     rest: Leaf,

@@ -11,7 +11,6 @@ use super::reading::header;
 use super::{Ambiguous, blanks};
 use crate::descriptor::Descriptor;
 
-/// The key of a request.
 pub(crate) fn authorization<'r>(
     request: &Descriptor<'r>,
 ) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
@@ -45,7 +44,6 @@ pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
     Ok(Cow::Owned([&scheme, &b" "[..], &rest].concat()))
 }
 
-/// Schemes that servers look for anywhere.
 const SOUGHT: [&str; 2] = ["bearer", "basic"];
 
 /// The one form of the credentials under a scheme.

@@ -49,7 +49,6 @@ pub(super) fn is_within(value: &[u8], scheme: &str) -> bool {
         || (1..value.len()).any(|at| after_scheme(&value[at..], scheme).is_some())
 }
 
-/// What follows a scheme and a blank.
 fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
     begins_with(value, scheme).filter(|rest| rest.first().is_some_and(is_blank))
 }

@@ -92,7 +92,6 @@ pub(crate) fn cookie<'r>(
     Ok(found.filter(|value| !value.is_empty()))
 }
 
-/// The normalised form of a cookie's value.
 pub(super) fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
     let (inside, quoted) = unquoted(text);
     // A comma starts another cookie in parsers of RFC 2965, and RFC 6265 allows none in a value.
@@ -171,7 +170,6 @@ fn first_within_brackets(text: &[u8]) -> &[u8] {
     parts.find(|part| !part.is_empty()).unwrap_or_default()
 }
 
-/// The value of a query parameter, decoded.
 pub(crate) fn query<'r>(
     request: &Descriptor<'r>,
     name: &str,
@@ -218,7 +216,6 @@ pub(crate) fn parameter<'r>(
 /// A text that some server takes for a parameter.
 struct Part<'r> {
     text: &'r [u8],
-    /// Whether every server does.
     is_certain: bool,
 }
 

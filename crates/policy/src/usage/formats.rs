@@ -182,5 +182,4 @@ pub(super) const LAST_EVENTS: [&str; 4] = [
     "response.failed",
     "message_stop",
 ];
-/// The number of OpenAI's among them.
 pub(super) const LAST_OF_OPENAI: usize = 3;

@@ -10,7 +10,6 @@ use crate::report::{grouped, moment};
 use crate::suggest::{Rate, Suggestion};
 
 impl Page {
-    /// Admitted and refused over time.
     pub(super) fn over_time(&mut self, outcome: &Outcome, survey: &Survey) {
         let totals = outcome.series.iter();
         let totals = totals.map(|[admitted, refused]| admitted + refused);

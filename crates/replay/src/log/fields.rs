@@ -84,7 +84,6 @@ impl Fields {
         })
     }
 
-    /// Reads a row of a CSV.
     pub(crate) fn row<'a>(&self, csv: &Csv, line: &[u8], times: &mut Times) -> Option<Record<'a>> {
         let values = split(line, csv.mark);
         let value = |place: usize| values.get(*csv.places.get(place)?).cloned();

@@ -81,7 +81,6 @@ fn span(object: &Object, name: &str, places: usize) -> Option<u64> {
     decimal(&text, places)
 }
 
-/// Headers with the members that hold them.
 fn headers<'a>(object: &Object, members: [(&'static str, &str); 2]) -> Headers<'a> {
     let given = members
         .into_iter()
@@ -194,7 +193,6 @@ fn traefik<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         kind: Kind::Traefik,
         at,
         resolution,
-        // In nanoseconds.
         duration: number(object, "Duration").map(|nanos| nanos / 1_000),
         client: text(object, "ClientHost"),
         user: text(object, "ClientUsername"),

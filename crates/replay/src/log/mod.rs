@@ -39,7 +39,6 @@ pub struct Options {
     pub stamps: Option<Stamp>,
     /// The zone of stamps that name none.
     pub zone: TimeZone,
-    /// An NGINX `log_format`.
     pub pattern: Option<Pattern>,
     pub fields: Option<Fields>,
     /// The longest that a request took, where the log holds no durations, microseconds.

@@ -11,7 +11,6 @@ use super::record::{
 use super::text::last_hop;
 use super::time::Times;
 
-/// A compiled `log_format`.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     /// The text before the first variable.

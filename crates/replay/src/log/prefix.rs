@@ -19,13 +19,11 @@ pub(crate) fn stripped(line: &[u8]) -> Option<&[u8]> {
     .map(<[u8]>::trim_ascii_start)
 }
 
-/// `[pod/NAME/CONTAINER] LINE`
 fn kubectl(line: &[u8]) -> Option<&[u8]> {
     let ([name], rest) = tokens(line)?;
     (name.starts_with(b"[") && name.ends_with(b"]") && name.contains(&b'/')).then_some(rest)
 }
 
-/// `NAME  | LINE`
 fn compose(line: &[u8]) -> Option<&[u8]> {
     let ([name, bar], rest) = tokens(line)?;
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);

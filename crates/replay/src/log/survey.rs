@@ -39,7 +39,6 @@ pub struct Survey {
     pub sampled: Option<String>,
     /// Files that could not be read to their end.
     pub broken_files: u64,
-    /// What the user should know.
     pub warnings: Vec<String>,
     stamps: Option<Stamp>,
     now: u64,
@@ -51,7 +50,6 @@ pub struct Survey {
     decisions: Decisions,
 }
 
-/// How many requests hold what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct With {
     pub client: u64,

@@ -28,7 +28,6 @@ impl Times {
         }
     }
 
-    /// `17/May/2015:10:05:03 +0000`.
     #[inline]
     pub(crate) fn common(&mut self, text: &[u8]) -> Option<Moment> {
         let text: &[u8; 26] = text.try_into().ok()?;
@@ -176,7 +175,6 @@ fn start_of_minute(text: &[u8; 26]) -> Option<u64> {
     micros(offset.to_timestamp(time).ok()?)
 }
 
-/// `17/May/2015:10:05:03`.
 fn civil(text: &[u8]) -> Option<DateTime> {
     let marks = [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':')];
     if text.len() != 20 || marks.iter().any(|(at, mark)| text[*at] != *mark) {

@@ -14,7 +14,6 @@ use tollgate_policy::{Cost, Policy, Scope, ScopePart, SettleFrom};
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     pub(super) address: bool,
-    /// Headers that hold the key.
     pub(super) headers: Vec<HeaderName>,
     pub(super) query: bool,
     never: Option<&'static str>,
@@ -35,7 +34,6 @@ impl Needs {
 }
 
 impl Subject<'_> {
-    /// The headers that hold a rule's key.
     pub(crate) fn key_headers(&self, rule: usize) -> &[HeaderName] {
         &self.needs[rule].headers
     }
@@ -115,7 +113,6 @@ impl Needs {
                 match part {
                     ScopePart::Address => needs.address = true,
                     ScopePart::Method => needs.method = true,
-                    // A route says both.
                     ScopePart::Route | ScopePart::Host | ScopePart::Descriptor => {}
                     ScopePart::Identity(index) => identity_needs(policy, *index, &mut needs, 0),
                 }

@@ -37,7 +37,6 @@ impl Problem {
         document
     }
 
-    /// A response with this document.
     pub fn response<B: From<Bytes>>(&self) -> Response<B> {
         let mut response = Response::new(B::from(self.document().into()));
         *response.status_mut() = self.status;
@@ -76,9 +75,7 @@ impl Problem {
     }
 }
 
-/// The end of a problem document.
 pub const END: &str = "}\n";
-/// The media type of a problem document.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 #[cfg(test)]

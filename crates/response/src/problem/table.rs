@@ -1,5 +1,3 @@
-//! The table of problems.
-
 use super::{CANCELLED, Problem};
 use tollgate_policy::OperationFlaw;
 

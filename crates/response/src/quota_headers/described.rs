@@ -6,16 +6,11 @@ use super::number;
 use tollgate_limit::{Algorithm, Limit};
 use tollgate_policy::Rule;
 
-/// The constant parts of a limit.
 #[derive(Debug)]
 pub(super) struct Described {
-    /// `"name"`, a structured-field string.
     pub(super) name: Box<[u8]>,
-    /// `"name";q=100;w=60`
     pub(super) policy: HeaderValue,
-    /// `100;w=60`
     pub(super) legacy_policy: Box<[u8]>,
-    /// The units of the quota.
     pub(super) quota: u64,
     /// Whether it limits concurrency, and has no window.
     pub(super) concurrent: bool,

@@ -32,7 +32,6 @@ pub(super) struct Out<'o> {
 pub(super) enum Way<'o> {
     /// Values for a table, with a buffer in which each is written.
     Prepared(&'o mut Prepared, &'o mut Vec<u8>),
-    /// The end of a head.
     Lines(&'o mut Vec<u8>),
 }
 
@@ -76,7 +75,6 @@ impl Out<'_> {
         self.field(field, |value| number(value, units));
     }
 
-    /// Adds a header whose value is constant.
     #[inline]
     pub(super) fn constant(&mut self, field: Field, value: &HeaderValue) {
         let bit = 1 << field as u8;
@@ -104,7 +102,6 @@ pub(super) enum Field {
 }
 
 impl Field {
-    /// The beginning of its line.
     #[inline]
     const fn opening(self) -> &'static [u8] {
         match self {

@@ -29,7 +29,6 @@ impl Refusal<'_> {
         complete(members.as_bytes(), self.wait(), id)
     }
 
-    /// The wait of a refusal by limits.
     fn wait(&self) -> Option<Micros> {
         self.retry_after
             .filter(|_| matches!(self.reason, Reason::Denied(_)))

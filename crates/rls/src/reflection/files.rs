@@ -16,7 +16,6 @@ const SET: &[u8] = include_bytes!("descriptors.bin");
 pub(super) struct File {
     pub(super) name: String,
     pub(super) imports: Vec<String>,
-    /// The full names of its services.
     pub(super) services: Vec<String>,
     /// The full names of its messages, enums, services and methods.
     pub(super) symbols: Vec<String>,

@@ -23,9 +23,7 @@ pub(super) struct Flight {
     pub(super) batch: Batch,
     pub(super) members: Vec<Vec<Ask>>,
     pub(super) peeks: Vec<(Ask, SmallVec<[u32; 2]>)>,
-    /// The lease requests, in order.
     pub(super) wishing: Vec<Wishing>,
-    /// The leases that are returned.
     pub(super) returned: Vec<Return>,
     /// Whether its requests have been told that it gets no response in time.
     pub(super) is_late: bool,
@@ -33,7 +31,6 @@ pub(super) struct Flight {
     groups: HashTable<u32>,
 }
 
-/// Sorts `work` into calls.
 pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     let now = shared.clock.now();
     let mut flights: SmallVec<[((u32, u32), Flight); 1]> = SmallVec::new();
@@ -213,7 +210,6 @@ impl Flight {
         }
     }
 
-    /// Adds a lease request to this call.
     fn wish(&mut self, bucket: u32, held: &Arc<Held>, leases: &Arc<Leases>) {
         let (wishing, used_up) = held.depart(leases);
         for returned in used_up {

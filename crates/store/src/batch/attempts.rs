@@ -20,7 +20,6 @@ const ATTEMPTS_MAX: usize = 10;
 /// slow.
 const BESIDE_APART: Duration = Duration::from_secs(1);
 
-/// Connection attempts over a link.
 pub(super) struct Attempts<L: Link> {
     link: Rc<L>,
     under_way: JoinSet<Result<L::Connection, Obstacle>>,
@@ -106,7 +105,6 @@ impl<L: Link> Attempts<L> {
         std::future::pending().await
     }
 
-    /// Gives up all attempts.
     pub(super) fn give_up(&mut self) {
         self.under_way = JoinSet::new();
         self.handles.clear();

@@ -54,7 +54,6 @@ counters! {
     out
 }
 
-/// A store's health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Whether calls go out; for a cluster: to at least one of its masters.

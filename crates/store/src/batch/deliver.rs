@@ -223,7 +223,6 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw, is_late: bool) {
         ..
     }) = reply.send(told)
     {
-        // The client is gone.
         shared.give_back(&wants, &draw);
     }
 }
@@ -258,7 +257,6 @@ pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
         ..
     }) = reply.send(told)
     {
-        // The client is gone.
         shared.forgo(&draw);
     }
 }

@@ -16,7 +16,6 @@ use super::{Link, Shared};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
-/// How often the epoch is asked for.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// How long a call may take; also how long the writer of a document waits.
@@ -36,7 +35,6 @@ pub(crate) type Origin = (i64, i64);
 pub struct Document {
     /// Its epoch, which every change raises; zero: there is none.
     pub epoch: u64,
-    /// Its text.
     pub text: Arc<str>,
     /// By how much the store's clock is ahead of ours, in microseconds.
     pub ahead: i64,
@@ -46,7 +44,6 @@ pub struct Document {
     pub(crate) origin: Option<Origin>,
 }
 
-/// A document to be written.
 #[derive(Debug)]
 pub(crate) struct NewDocument {
     /// The epoch of the document that it replaces.
@@ -57,11 +54,9 @@ pub(crate) struct NewDocument {
     pub(crate) keep: Duration,
 }
 
-/// The response of a server.
 #[derive(Debug)]
 pub(crate) struct ToldDocument {
     pub(crate) epoch: u64,
-    /// The server's clock.
     pub(crate) now: Timestamp,
     /// Whether the new document was written.
     pub(crate) written: bool,

@@ -32,7 +32,6 @@ pub(super) struct Landed {
 }
 
 impl Landed {
-    /// Delivers the results.
     pub(super) fn deliver(self, shared: &Shared) -> Result<(), Trouble> {
         deliver(shared, self.flight, self.answer, self.sent)
     }
@@ -93,7 +92,6 @@ impl Departing {
         Some(Self(vec![Flight::again(batch)]))
     }
 
-    /// The next call, or calls.
     pub(super) fn next<L: Link>(shared: &Shared, link: &L) -> Option<Self> {
         Self::again(shared).or_else(|| Some(Self::of(shared, link, shared.take()?)))
     }
@@ -218,7 +216,6 @@ fn time_out(shared: &Shared, ask: &mut Ask) {
         ..
     }) = reply.send(told)
     {
-        // The client is gone.
         shared.forgo(&draw);
     }
 }

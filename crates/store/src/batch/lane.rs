@@ -184,11 +184,8 @@ async fn connect_in_time<L: Link>(
     }
 }
 
-/// How the use of a connection ended.
 enum Ended<C> {
-    /// The store is closed.
     Closed,
-    /// The circuit opened, for this reason.
     Down(String),
     /// The connection has ended, or is of no use, for this reason.
     Broken(String),

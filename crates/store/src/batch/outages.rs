@@ -44,7 +44,6 @@ impl Outages {
         }
     }
 
-    /// Records that a connection is established.
     pub(crate) fn up(&mut self) {
         if self.is_worth_telling() {
             match &self.server {

@@ -15,7 +15,6 @@ use tollgate_limit::{Change, Corrects};
 /// asked for debts this many times.
 const ROUNDS: usize = 3;
 
-/// The stand-in for the server.
 pub(super) struct Substitute {
     names: Arc<Names>,
     stand_in: Weak<dyn StandIn>,

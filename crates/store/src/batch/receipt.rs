@@ -38,7 +38,6 @@ impl Receipt {
         self.is_open.store(made, Ordering::Relaxed);
     }
 
-    /// The commit is about to be sent.
     pub(crate) fn committing(&self) {
         self.is_open.store(true, Ordering::Relaxed);
     }
@@ -146,7 +145,6 @@ impl Shared {
         queue.halvings = queue.halvings.saturating_sub(1);
     }
 
-    /// Counts corrections that are lost.
     pub(super) fn lose_corrections(&self, count: usize, why: &str) {
         if count > 0 {
             let counter = &self.counters.corrections_dropped;

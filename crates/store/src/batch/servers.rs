@@ -36,7 +36,6 @@ enum Kind {
     Several(fn(&Name) -> u16, Arc<ArcSwap<Parts>>),
 }
 
-/// The servers and their slots.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) servers: Vec<Arc<Shared>>,
@@ -97,7 +96,6 @@ impl Servers {
         Self { common, kind }
     }
 
-    /// Asks for `wants`.
     pub(crate) async fn ask(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
         let server = self.server_of(&wants)?;
         server.ask_by(wants, false, deadline).await
@@ -140,7 +138,6 @@ impl Servers {
         }
     }
 
-    /// The server of a bucket.
     fn server(&self, name: &Name) -> Result<Arc<Shared>, StoreError> {
         let (slot, parts) = match &self.kind {
             Kind::One(server) => return Ok(server.clone()),
@@ -167,7 +164,6 @@ impl Servers {
         self.server(name).unwrap_or_else(|_| self.common.clone())
     }
 
-    /// Queues corrections of earlier grants.
     pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
         for one in settlements {
             let (name, shape) = (names.name(one.limit, one.key), names.shape(one.limit));
@@ -190,7 +186,6 @@ impl Servers {
         self.server(name)?.check_up()
     }
 
-    /// Returns the leases of these buckets.
     pub(crate) fn let_go(&self, hashes: &[u128]) {
         let Some(leases) = &self.common.leases else {
             return;
@@ -201,7 +196,6 @@ impl Servers {
             .for_each(|server| server.call_for_errands());
     }
 
-    /// Every known server.
     fn all(&self) -> Vec<Arc<Shared>> {
         match &self.kind {
             Kind::One(server) => vec![server.clone()],

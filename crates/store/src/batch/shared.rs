@@ -74,7 +74,6 @@ pub(crate) struct Shared {
     audited: Notify,
 }
 
-/// One server of several.
 pub(crate) struct ServerPart {
     pub(crate) server: String,
     /// Whether a bucket is there now.
@@ -347,7 +346,6 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Schedules a call for messages about leases.
     pub(crate) fn call_for_errands(&self) {
         self.arrived.notify_one();
     }

@@ -14,7 +14,6 @@ pub(crate) enum Trouble {
     Unfit(String),
     /// The server responded with an error; the connection remains usable.
     Refused(String),
-    /// The server's response was invalid.
     Corrupt(String),
     /// The server redirected us to another one, and nothing was done. This does not count against
     /// the first server.
@@ -33,7 +32,6 @@ impl Trouble {
         }
     }
 
-    /// The reason, as text.
     pub(crate) fn into_words(self) -> String {
         match self {
             Self::Late => "no response in time".into(),

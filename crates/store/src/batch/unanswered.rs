@@ -19,7 +19,6 @@ enum State {
     /// The call has no answer yet, and the request may have been admitted.
     #[default]
     Waits,
-    /// The request was refused.
     Forgone,
     /// These units were charged, and the request may have been admitted.
     Granted(Box<(Wants, Draw)>),
@@ -29,16 +28,13 @@ enum State {
 
 /// What is known of the draw of a request that was refused.
 pub(crate) enum Forgone {
-    /// The call will see to it.
     Waits,
-    /// These units are to be given back.
     Granted(Box<(Wants, Draw)>),
     /// Whether units were charged will never be known.
     Unknown,
 }
 
 impl Unanswered {
-    /// The request was refused.
     pub(crate) fn forgo(&self) -> Forgone {
         match std::mem::replace(&mut *self.0.lock(), State::Forgone) {
             State::Waits | State::Forgone => Forgone::Waits,

@@ -14,7 +14,6 @@ use tollgate_limit::Timestamp;
 /// The origin of leased units: the slot, and its turn.
 pub(super) type Origin = (usize, Turn);
 
-/// The units in hand, by lease.
 #[derive(Debug, Default)]
 pub(super) struct Hands(SmallVec<[Hand; 2]>);
 
@@ -35,7 +34,6 @@ enum Lease {
     Gone,
 }
 
-/// A lease that has left its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leaving {
     pub(super) id: u64,
@@ -58,7 +56,6 @@ pub(super) enum Decided {
 }
 
 impl Hands {
-    /// Records that a request has taken units.
     pub(super) fn take(&mut self, origin: Origin) {
         match self.0.iter_mut().find(|hand| hand.origin == origin) {
             Some(hand) => hand.requests += 1,
@@ -120,7 +117,6 @@ impl Hands {
         })
     }
 
-    /// Leases that wait here.
     pub(super) fn leaving(&self) -> u64 {
         self.0
             .iter()

@@ -19,14 +19,12 @@ use tollgate_limit::lease::{GRACE, Terms, Wish};
 use tollgate_limit::{Micros, Standing, Timestamp, Verdict};
 pub(crate) use wishing::Wishing;
 
-/// Leases that were removed from their slots.
 pub(super) type Left = SmallVec<[Leaving; 2]>;
 
 /// How long before the store stops counting it a lease is returned, even if requests still hold
 /// units of it: the call takes time, also on a busy machine.
 const ON_ITS_WAY: Micros = Micros(GRACE.0 / 2);
 
-/// A leased bucket.
 #[derive(Debug)]
 pub(crate) struct Held {
     name: Name,
@@ -302,7 +300,6 @@ impl Held {
         left
     }
 
-    /// Leases in their slots.
     pub(super) fn leases(&self) -> u64 {
         self.slots
             .iter()
@@ -367,7 +364,6 @@ impl Held {
 /// How long an empty bucket is assumed to gain only what its rate gives.
 const BELIEVED: Micros = Micros(50_000);
 
-/// Units requested per life of a lease.
 #[derive(Debug)]
 struct Demand {
     since: AtomicU64,
@@ -377,7 +373,6 @@ struct Demand {
 }
 
 impl Demand {
-    /// No demand so far.
     fn new(now: Timestamp) -> Self {
         Self {
             since: AtomicU64::new(now.as_micros()),

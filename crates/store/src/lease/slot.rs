@@ -10,11 +10,8 @@ use tollgate_limit::Timestamp;
 
 /// An atomic word. The tests' memory model implements it too.
 pub(super) trait Word {
-    /// A word with this value.
     fn new(value: u64) -> Self;
-    /// The value.
     fn load(&self, order: Ordering) -> u64;
-    /// Replaces the value.
     fn store(&self, value: u64, order: Ordering);
     /// Replaces the value and returns the old one.
     fn swap(&self, value: u64, order: Ordering) -> u64;
@@ -61,7 +58,6 @@ const LEFT_BITS: u32 = 40;
 /// The most units of one lease.
 pub(super) const LEFT_MAX: u64 = (1 << LEFT_BITS) - 1;
 
-/// A place for a lease.
 #[derive(Debug)]
 pub(super) struct Slot<W = AtomicU64> {
     /// The turn in the high bits, unique among the leases in this slot, and the units left in the
@@ -69,7 +65,6 @@ pub(super) struct Slot<W = AtomicU64> {
     word: W,
     /// By the clock that continues while a machine sleeps. Zero: no lease.
     deadline: W,
-    /// Zero: no lease.
     id: W,
 }
 

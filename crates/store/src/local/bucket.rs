@@ -8,7 +8,6 @@ use tollgate_limit::{Algorithm, Kept, Timestamp};
 
 use super::table::LATE;
 
-/// A bucket of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bucket {
     pub(crate) state: State,
@@ -64,19 +63,14 @@ pub(crate) struct Moving {
     pub(crate) bucket: Bucket,
 }
 
-/// The owner of a moved item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// One key's bucket.
     Bucket {
-        /// Its tag.
         tag: u64,
     },
     /// The possible debt of forgotten keys with tags from `first` to `last`.
     Floor {
-        /// The lowest tag.
         first: u64,
-        /// The highest tag.
         last: u64,
     },
     /// The possible debt of a key that was never seen.

@@ -20,13 +20,9 @@ pub struct CarryReport {
 /// The effect on one limit's buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// The limit's name.
     pub name: Arc<str>,
-    /// Its tier.
     pub tier: Option<Arc<str>>,
-    /// Live or candidate.
     pub role: Role,
-    /// The effect.
     pub carry: Carry,
 }
 
@@ -39,7 +35,6 @@ pub enum Carry {
     Renumbered,
     /// The algorithm changed, or the period of windows: every bucket starts fresh.
     Afresh,
-    /// The limit is new.
     New,
     /// The limit was removed; its buckets are forgotten when the requests in flight have ended.
     Gone,

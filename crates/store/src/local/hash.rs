@@ -21,7 +21,6 @@ pub(crate) struct Seed {
 }
 
 impl Seed {
-    /// A seed from the system's randomness.
     pub(crate) fn random() -> Self {
         // Without a source of randomness, the address of a local variable still differs between
         // processes.
@@ -29,7 +28,6 @@ impl Seed {
         Self::from_raw(getrandom::u64().unwrap_or((&raw const here).addr() as u64))
     }
 
-    /// The seed a snapshot kept.
     pub(crate) fn from_raw(raw: u64) -> Self {
         let mut seed = Self {
             raw,
@@ -40,12 +38,10 @@ impl Seed {
         seed
     }
 
-    /// What a snapshot keeps.
     pub(crate) fn raw(&self) -> u64 {
         self.raw
     }
 
-    /// The tag of `key`.
     #[inline(always)]
     pub(crate) fn tag(&self, key: &[u8]) -> u64 {
         let halves = key.first_chunk::<HALF>().zip(key.last_chunk::<HALF>());

@@ -18,7 +18,6 @@ pub struct HeldPlaces {
     pub limit: usize,
     /// The tag of the key ([`LocalStore::tag`]).
     pub tag: u64,
-    /// How many.
     pub units: u64,
 }
 

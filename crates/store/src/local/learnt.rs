@@ -19,16 +19,13 @@ pub enum Learnt {
     Share(Share),
 }
 
-/// What an adaptive concurrency limit has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Places, in 1/1024.
     pub limit: u64,
     /// The time of a response that did not queue, in 1/1024 microsecond; 0: not known yet.
     pub unloaded: u64,
 }
 
-/// How far a rate has been lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The factor in 1/1024, and the moment from which it rises.

@@ -18,7 +18,6 @@ pub(super) struct Bound<'s> {
     conditions: Option<&'s Conditions>,
 }
 
-/// Buckets whose shards are locked.
 pub(super) struct Locked<'s> {
     /// Each shard once: claims on different keys of one limit may share a shard.
     shards: SmallVec<[MutexGuard<'s, Shard>; 4]>,

@@ -16,13 +16,11 @@ pub struct Penalized {
     pub bucket: u128,
     /// The end of the span in which refusals are counted, or of the block.
     pub until: Timestamp,
-    /// The refusals in that span.
     pub refusals: u32,
     /// When a lone caller is admitted; `None`: the key is not blocked.
     pub admits: Option<Timestamp>,
 }
 
-/// Writes what is known of these keys.
 pub(super) fn write(penalized: &[Penalized], out: &mut impl Write) -> io::Result<()> {
     write_count(penalized.len(), out)?;
     for one in penalized.iter().take(u32::MAX as usize) {
@@ -39,7 +37,6 @@ pub(super) fn write(penalized: &[Penalized], out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-/// What was known of keys.
 pub(super) fn read(input: &mut impl Read, shift: Shift) -> Result<Vec<Penalized>, SnapshotError> {
     let mut all = Vec::new();
     for _ in 0..read_u32(input)? {

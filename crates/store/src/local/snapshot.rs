@@ -37,7 +37,6 @@ pub enum SnapshotError {
     /// It is not a snapshot, or has another version.
     #[error("not a snapshot of this version")]
     Version,
-    /// It is damaged.
     #[error("damaged: {0}")]
     Corrupt(&'static str),
 }
@@ -46,11 +45,8 @@ pub enum SnapshotError {
 /// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpaid {
-    /// The index of the limit.
     pub limit: usize,
-    /// The caller's key under the limit.
     pub key: KeyBytes,
-    /// How many.
     pub units: u64,
 }
 
@@ -61,7 +57,6 @@ pub struct Remembered {
     pub learnt: Vec<(usize, Learnt)>,
     /// The keys that were refused of late under limits with a penalty.
     pub penalized: Vec<Penalized>,
-    /// What is owed to the shared store.
     pub unpaid: Vec<Unpaid>,
     /// The number of gateways that share it; zero: it is not known.
     pub replicas: u32,

@@ -35,7 +35,6 @@ use shard::SHARD_PLACES;
 pub(super) use shard::Shard;
 pub(super) use slot::Slot;
 
-/// Shards that are created together.
 type Chunk = Box<[Mutex<Shard>]>;
 
 /// The buckets of one limit.
@@ -51,7 +50,6 @@ pub(super) struct Table {
     replaced: Vec<Replaced>,
     /// Created when first touched, so that an idle limit uses almost no memory.
     chunks: Box<[OnceLock<Chunk>]>,
-    /// Shards in each chunk.
     chunk: usize,
     /// The state of a key that was never seen (`cold_start = "empty"`).
     birth: OnceLock<Bucket>,
@@ -118,12 +116,10 @@ impl Table {
         }
     }
 
-    /// How many buckets it has room for.
     pub(super) fn room(&self) -> u64 {
         (self.shards() * SHARD_PLACES) as u64
     }
 
-    /// The numbers at an index.
     pub(super) fn algorithm(&self, by: u16) -> &Algorithm {
         &self.numbers[usize::from(by)].algorithm
     }
@@ -159,7 +155,6 @@ impl Table {
         successor.expect("a table names its successor before a bucket moves")
     }
 
-    /// The table that has the buckets now.
     pub(super) fn latest(self: &Arc<Self>) -> &Arc<Self> {
         let mut table = self;
         while let Some(successor) = table.successor.get() {

@@ -85,7 +85,6 @@ pub(super) fn addresses(url: &str, tls: &Tls) -> Result<Vec<Opts>, AddressError>
         .collect()
 }
 
-/// The driver's form of our TLS settings.
 fn ssl(tls: &Tls) -> Result<SslOpts, String> {
     let roots = match &tls.ca {
         Some(pem) => vec![pem.clone()],

@@ -45,7 +45,6 @@ pub(super) struct Facts {
     tables: Vec<(String, String, String)>,
     /// Whether there is the procedure, and the user may call it.
     procedure: bool,
-    /// The right that the user lacks.
     lacks: Option<String>,
 }
 

@@ -21,7 +21,6 @@ struct Statements {
     reply: oneshot::Sender<Result<Sets, Error>>,
 }
 
-/// Why a text of statements failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// An error of the server or the connection.
@@ -39,7 +38,6 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects.
     pub(super) async fn connect(opts: Opts) -> Result<Self, Error> {
         let connection = Conn::new(opts).await?;
         let (queue, statements) = mpsc::unbounded_channel();

@@ -59,7 +59,6 @@ fn write(new: &NewDocument) -> String {
 }
 
 impl MysqlLink {
-    /// As [`Database::replace_document`](crate::sql::database::Database::replace_document).
     pub(super) async fn write_document(
         &self,
         session: &Session,
@@ -70,7 +69,6 @@ impl MysqlLink {
         Ok(number(count.ok_or(UNREADABLE)?, 0)? == Some(1))
     }
 
-    /// As [`Database::present_document`](crate::sql::database::Database::present_document).
     pub(super) async fn read_document(
         &self,
         session: &Session,

@@ -9,9 +9,7 @@ use crate::sql::decide::key_order;
 use crate::sql::{ROW_MARGIN, joined};
 use crate::wire_form::{TOKEN_BUCKET, moment, state_of};
 
-/// What became of a batch.
 pub(super) enum Drawn {
-    /// It is decided.
     Decided(Answer),
     /// The transaction must decide it.
     Left,
@@ -73,7 +71,6 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The numbers in the procedure's order.
     fn numbers(&self) -> [i64; 8] {
         let bucket = &self.bucket;
         let need = self.price.saturating_sub(self.spare);

@@ -5,7 +5,6 @@ use mysql_async::Error;
 use super::client::{Client, Failed};
 use crate::batch::{Obstacle, Trouble};
 
-/// Why a call failed.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// It conflicted with another one, and was rolled back.
@@ -18,10 +17,12 @@ pub(super) enum Fault {
     Unfit(String),
     /// The statement or its session was killed. The server notices that between two statements of a
     /// procedure or a text, too: if one of them is a COMMIT, it may be done.
-    Killed { words: String, session: bool },
+    Killed {
+        words: String,
+        session: bool,
+    },
     /// The session has ended, and what was done is unknown.
     Lost(String),
-    /// The server's response was invalid.
     Corrupt(&'static str),
 }
 

@@ -149,7 +149,6 @@ impl Database for MysqlLink {
         let decided = {
             let _turn = session.turn.lock().await;
             if session.client.is_closed() {
-                // Nothing was sent.
                 return Err(Fault::Unfit("the session has ended".into()));
             }
             match self.decided_there(session, batch).await? {
@@ -159,7 +158,6 @@ impl Database for MysqlLink {
             }
         };
         if matches!(decided, Err(Fault::Unmarked)) {
-            // (It commits no charge.)
             self.make_mark(session)
                 .await
                 .map_err(Fault::before_commit)?;

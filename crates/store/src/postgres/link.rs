@@ -37,7 +37,6 @@ pub(super) struct Session {
     client: Rc<Client>,
     /// Why its connection ended, once it has.
     ended: Rc<OnceCell<String>>,
-    /// Notified when it ends.
     closed: Rc<Notify>,
     /// Dropped with the session, which ends its connection.
     _alive: oneshot::Sender<()>,
@@ -54,7 +53,6 @@ pub(super) struct Session {
     begin: Option<String>,
 }
 
-/// Reads an address.
 pub(super) fn address(url: &str) -> Result<Config, AddressError> {
     // `sslmode=require` here verifies the certificate and the name; libpq's other modes mean less.
     let url = url
@@ -224,7 +222,6 @@ impl Database for PostgresLink {
         let there = {
             let _turn = session.turn.read().await;
             if session.client.is_closed() {
-                // Nothing was sent.
                 return Err(Fault::Undone("the session has ended".into()));
             }
             self.decided_there(session, batch).await?

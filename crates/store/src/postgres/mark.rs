@@ -65,7 +65,6 @@ pub(super) fn of(row: &Row) -> Result<Mark, tokio_postgres::Error> {
     })
 }
 
-/// The parameters of [`MAKE`].
 pub(super) fn parameters<'a>(
     print: &'a i64,
     now: &'a Option<i64>,

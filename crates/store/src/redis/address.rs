@@ -14,9 +14,7 @@ pub enum Address {
     Single(Box<ConnectionInfo>),
     /// Sentinels and the name they watch: `redis+sentinel://a:26379,b:26379/name`.
     Sentinel {
-        /// The sentinels.
         sentinels: Vec<ConnectionInfo>,
-        /// The name of the master.
         name: String,
         /// The connection settings of the master (its address comes from the sentinels).
         master: Box<ConnectionInfo>,
@@ -27,7 +25,6 @@ pub enum Address {
     },
     /// Some nodes of a cluster: `redis+cluster://a,b,c`.
     Cluster {
-        /// The nodes.
         nodes: Vec<ConnectionInfo>,
         /// The trusted authorities and our certificate, if configured.
         certificates: Option<Box<Certificates>>,

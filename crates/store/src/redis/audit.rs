@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::audit::{Finding, Weight, distant_clock};
 
-/// The fields of an INFO response.
 pub(super) fn fields(info: &str) -> HashMap<&str, &str> {
     info.lines()
         .filter_map(|line| line.split_once(':'))

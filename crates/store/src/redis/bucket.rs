@@ -7,7 +7,6 @@ use crate::wire_form::{StoredState, WireForm, moment};
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Level, State};
 
-/// The number of doubles in a term.
 const TERM: usize = 5;
 /// The bytes of level and moment.
 const BUCKET: usize = 8 + 8;

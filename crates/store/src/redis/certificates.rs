@@ -6,7 +6,6 @@ use redis::{Client, ConnectionInfo, RedisError};
 #[cfg(feature = "tls")]
 use super::Tls;
 
-/// The authorities and our certificate.
 #[derive(Clone, Debug)]
 pub struct Certificates(Content);
 

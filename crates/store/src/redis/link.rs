@@ -34,7 +34,6 @@ use crate::simple::are_simple;
 use crate::wire_form::{Name, signed};
 use tollgate_limit::Timestamp;
 
-/// The interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Keys under which gateways count each other, spread over the slots of a cluster.
 const MEMBERS_KEYS: usize = 64;
@@ -64,7 +63,6 @@ pub(super) struct RedisLink {
     node: Option<Node>,
 }
 
-/// A master of a cluster.
 #[derive(Clone)]
 struct Node {
     name: String,
@@ -247,7 +245,6 @@ impl Link for RedisLink {
         };
         let mut reply = general(None).await?;
         if let Some(now) = asks_for_more(&reply) {
-            // The server did nothing.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
             reply = Box::pin(general(Some(now))).await?;
             if asks_for_more(&reply).is_some() {

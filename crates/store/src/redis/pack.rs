@@ -6,7 +6,6 @@ pub(super) fn array(out: &mut Vec<u8>, len: u32) {
     out.extend_from_slice(&len.to_be_bytes());
 }
 
-/// Appends an integer in its shortest form.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

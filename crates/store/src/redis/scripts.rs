@@ -13,7 +13,6 @@ pub(super) const DRAW: &str = concat!(
     include_str!("draw/decide.lua"),
 );
 
-/// Decides the common case.
 pub(super) const DRAW_BUCKET: &str = concat!(
     include_str!("draw/level.lua"),
     include_str!("draw_bucket.lua")

@@ -106,14 +106,12 @@ impl Elsewhere {
 /// What a sweep found in one page of the table.
 pub(crate) struct Swept {
     pub(crate) rows: i64,
-    /// How many of them it deleted.
     pub(crate) gone: i64,
 }
 
 /// One kind of SQL database.
 pub(crate) trait Database: 'static {
     type Session: 'static;
-    /// Why a statement failed.
     type Fault;
 
     fn base(&self) -> &Base;
@@ -121,7 +119,6 @@ pub(crate) trait Database: 'static {
     /// Connects to a server that can be written to, and checks it and its tables.
     async fn session(&self) -> Result<Self::Session, Obstacle>;
 
-    /// Decides a batch, once.
     async fn decide(&self, session: &Self::Session, batch: &Batch) -> Result<Answer, Self::Fault>;
 
     /// Waits until it is noticed that the server has ended the session.
@@ -138,7 +135,6 @@ pub(crate) trait Database: 'static {
     /// Maintains the mark of the server's data, so that a limit that needs it finds it.
     async fn keep_mark(&self, session: &Self::Session) -> Result<(), Self::Fault>;
 
-    /// Audits the server.
     async fn audit(&self, session: &Self::Session) -> Result<Vec<Finding>, Self::Fault>;
 
     /// Deletes those buckets of the table's next page that have long been full again: nothing is lost

@@ -15,12 +15,10 @@ use tollgate_limit::{Change, Corrects, Kept, Micros, Timestamp};
 /// cannot be read.
 pub(crate) type Stored = Result<Option<Vec<i64>>, &'static str>;
 
-/// The gateway that decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decider {
     /// Identifies this gateway: 52 random bits.
     pub(crate) id: i64,
-    /// How long a place in flight lasts.
     pub(crate) hold: Micros,
 }
 
@@ -32,11 +30,9 @@ pub(crate) struct Decided {
     pub(crate) written: Vec<(usize, Option<(Vec<i64>, i64)>)>,
     /// For each bucket, whether the function of the server leaves it to a transaction.
     pub(crate) elsewhere: Vec<bool>,
-    /// The buckets that are reset now.
     pub(crate) reset: Vec<usize>,
 }
 
-/// What a transaction has locked and read.
 pub(crate) struct Locked {
     /// The rows of the batch's buckets, in the batch's order.
     pub(crate) rows: Vec<Stored>,

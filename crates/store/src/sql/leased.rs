@@ -79,7 +79,6 @@ impl Parts {
         Ok((Some(plain), parts))
     }
 
-    /// Whether there are leases.
     pub(super) fn are_out(&self) -> bool {
         !self.leases.is_empty()
     }

@@ -26,7 +26,6 @@ impl Mark {
         self.since() > now
     }
 
-    /// Its moment.
     pub(crate) fn since(&self) -> Timestamp {
         Timestamp::from_micros(u64::try_from(self.since).unwrap_or(0))
     }

@@ -30,7 +30,6 @@ pub(crate) struct Names {
     shapes: RwLock<Vec<SmallVec<[Known; 1]>>>,
 }
 
-/// Sets of numbers kept per index.
 const KNOWN_MAX: usize = 64;
 
 #[derive(Debug)]

@@ -28,13 +28,10 @@ use record::Stamp;
 pub use record::{Charge, Escaped, Record};
 use tollgate_limit::printable::hex;
 
-/// The settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     pub to: Destination,
-    /// The format of a record.
     pub format: Format,
-    /// The form of callers' keys in it.
     pub keys: Keys,
     /// The number of records written per 10,000 requests that were not refused.
     pub sample: u16,
@@ -54,7 +51,6 @@ impl Default for Options {
     }
 }
 
-/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     Stdout,
@@ -63,10 +59,8 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// The format of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A JSON object a line.
     Json,
     /// The combined log format of Apache and NGINX.
     Combined,
@@ -222,7 +216,6 @@ struct Buffer {
     abandoned: AtomicBool,
 }
 
-/// How workers wake the writer.
 #[derive(Debug, Default)]
 struct Signal {
     state: Mutex<SignalState>,
@@ -238,7 +231,6 @@ struct SignalState {
     urgent: bool,
     /// The last owner has dropped the log: write the rest, and end.
     stop: bool,
-    /// The number of flushes requested and done.
     asked: u64,
     done: u64,
     ended: bool,
@@ -318,7 +310,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub struct KeyNames([u8; 16]);
 
 impl KeyNames {
-    /// Names keyed by `secret`.
     pub const fn new(secret: [u8; 16]) -> Self {
         Self(secret)
     }

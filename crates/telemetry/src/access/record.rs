@@ -41,9 +41,7 @@ pub struct Record<'r> {
     pub path: &'r str,
     /// The query, if it is to be logged; empty: none. Queries may contain secrets.
     pub query: &'r str,
-    /// The requested host, as sent.
     pub host: &'r [u8],
-    /// `HTTP/1.1`, `HTTP/2.0`.
     pub protocol: &'r str,
     /// The route's name; empty: none matched.
     pub route: &'r Escaped,
@@ -67,9 +65,7 @@ pub struct Record<'r> {
     pub client: Option<IpAddr>,
     /// The identified caller's name; empty: not in the list.
     pub caller: &'r str,
-    /// Its tier; empty: none.
     pub tier: &'r str,
-    /// The limits that were checked.
     pub charges: &'r [Charge<'r>],
     /// The retry time, microseconds; `None`: none was sent.
     pub retry_after_micros: Option<u64>,
@@ -77,9 +73,7 @@ pub struct Record<'r> {
     pub upstream: &'r Escaped,
     /// The target of its route that its charges are for; 0: the route's own.
     pub over_limit: u64,
-    /// Its `User-Agent`, as sent.
     pub user_agent: &'r [u8],
-    /// Its `Referer`, as sent.
     pub referer: &'r [u8],
 }
 
@@ -94,7 +88,6 @@ pub struct Charge<'r> {
     pub cost: u64,
     /// The units finally charged, if the response could change that.
     pub settled: Option<u64>,
-    /// The units left in the bucket.
     pub remaining: u64,
     /// The result: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which
     /// did not respond; `unasked`: no store was asked.

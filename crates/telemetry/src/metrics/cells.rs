@@ -154,14 +154,12 @@ impl WorkerCells {
     }
 }
 
-/// The counters of a route.
 #[derive(Debug, Default)]
 pub(super) struct RouteCells {
     pub(super) responses: ResponseCells,
     pub(super) passed_on: AtomicU64,
 }
 
-/// The counters of an upstream.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamCells {
     pub(super) responses: ResponseCells,
@@ -300,7 +298,6 @@ impl<T: Default> Slab<T> {
 /// The number of names of one kind that have their own counters; later ones count as `_other`.
 pub(super) const SLOTS_MAX: usize = 16_384;
 
-/// The number of slots in a chunk.
 const CHUNK: usize = 16;
 
 /// The counter of a status: its own if it is registered with IANA (or is 499, for a client that

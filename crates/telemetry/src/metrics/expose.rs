@@ -118,7 +118,6 @@ impl Collector for Exposition {
     }
 }
 
-/// The kernel's data about this process.
 #[derive(Debug)]
 struct Process {
     started_micros: u64,

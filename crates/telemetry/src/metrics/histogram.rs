@@ -76,7 +76,6 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// The counts of a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The upper bound in seconds and the count of each bucket, not cumulated; the last bound is
@@ -84,7 +83,6 @@ pub struct Snapshot {
     pub buckets: Vec<(f64, u64)>,
     /// The sum of all durations, seconds.
     pub sum: f64,
-    /// The number of counted durations.
     pub count: u64,
 }
 

@@ -40,11 +40,9 @@ pub struct Labels {
     upstreams: Box<[UpstreamSlot]>,
 }
 
-/// The index of a route's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteSlot(u32);
 
-/// The index of an upstream's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamSlot(u32);
 
@@ -103,7 +101,6 @@ impl Metrics {
             .store(!all, Ordering::Relaxed);
     }
 
-    /// Records that a reload was refused.
     pub fn reload_failed(&self) {
         self.shared.reloads_failed.fetch_add(1, Ordering::Relaxed);
         self.shared
@@ -156,9 +153,7 @@ impl Labels {
 /// The two text forms of the exposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `application/openmetrics-text`
     OpenMetrics,
-    /// `text/plain; version=0.0.4`
     Prometheus,
 }
 

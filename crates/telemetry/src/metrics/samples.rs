@@ -45,10 +45,8 @@ pub(super) enum Value {
 
 pub(super) type LabelPairs = Vec<(&'static str, String)>;
 
-/// A name or a help text.
 type Text = &'static str;
 
-/// Labels as they are given.
 pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
 
 impl Value {

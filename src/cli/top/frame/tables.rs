@@ -15,7 +15,6 @@ pub(super) struct Row<'s> {
     gateway: Cow<'s, str>,
     at: &'s str,
     key: Cow<'s, KeyNow>,
-    /// The gateways that list it.
     gateways: usize,
 }
 
@@ -44,7 +43,6 @@ impl Row<'_> {
     }
 }
 
-/// The order of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::cli::top) enum Order {
     /// Those with the most requests first.
@@ -52,7 +50,6 @@ pub(in crate::cli::top) enum Order {
     Requests,
     /// Those that wait for longest first.
     Until,
-    /// By name.
     Name,
 }
 
@@ -257,7 +254,6 @@ fn variant(limit: &str, tier: Option<&str>) -> String {
     tier.map_or_else(|| limit.to_owned(), |tier| format!("{limit} (tier {tier})"))
 }
 
-/// A number of requests, with its uncertainty.
 fn lost(count: u64, error: u64) -> String {
     match error {
         0 => grouped(count),

@@ -3,7 +3,6 @@
 use tollgate_limit::printable::printable;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How text looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Plain,
@@ -150,7 +149,6 @@ fn cut(text: &str, width: usize) -> String {
     shown
 }
 
-/// Requests a second.
 pub(super) fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
 }
@@ -166,7 +164,6 @@ pub(super) fn of_day(at: &str) -> &str {
     at.get(11..19).unwrap_or(at)
 }
 
-/// A time in words.
 pub(super) fn span(millis: i64) -> String {
     match millis.max(0).saturating_add(999) / 1_000 {
         seconds @ ..120 => format!("{seconds} s"),

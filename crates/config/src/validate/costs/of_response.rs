@@ -17,12 +17,10 @@ use tollgate_policy::SettleFrom;
 use tollgate_policy::json::PATHS_MAX;
 use tollgate_policy::usage::{Number, TokenKind, Usage, Weights};
 
-/// `from` of `settle`.
 #[derive(Clone, Debug)]
 pub(crate) enum SettleSource {
     /// One place of the response.
     One(At<Text>),
-    /// Numbers of the body that are added.
     Sum(Vec<At<RawNumber>>),
 }
 

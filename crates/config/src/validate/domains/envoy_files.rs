@@ -134,7 +134,6 @@ impl EnvoyFile {
 /// The most descriptors of all files. A limit takes 25 KB, and 1 KB of each scrape.
 const DESCRIPTORS_MAX: usize = 10_000;
 
-/// The path to descriptors of a file.
 struct Within<'w> {
     file: &'w EnvoyFile,
     domain: &'w str,

@@ -1,5 +1,3 @@
-//! The rules of `[[decide.rules]]`.
-
 use std::sync::Arc;
 
 use super::Compiler;

@@ -27,7 +27,6 @@ impl Builder<'_, '_> {
         self.check_outages();
     }
 
-    /// The place of `ceiling`.
     fn ceiling_place(&self) -> Place {
         self.raw.ceiling.place().unwrap_or(self.raw.place)
     }

@@ -107,7 +107,6 @@ impl Builder<'_, '_> {
         let known = self.around.prices.as_ref().map(|prices| &*prices.currency);
         let written = currency.as_ref().map(Currency::as_str);
         if counted && written.is_some() && known.is_none() {
-            // This was reported.
             return None;
         }
         let counted = counted.then(|| known.unwrap_or_default());

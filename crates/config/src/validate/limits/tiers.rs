@@ -65,7 +65,6 @@ pub(super) fn of_limit(limit: &str, raw: &RawFile) -> Vec<Tier> {
     tiers
 }
 
-/// Numbers in their long form.
 fn table_of(numbers: &At<ShortOr<Rate, RawTier>>) -> At<RawTier> {
     let table = match &numbers.value {
         ShortOr::Short(rate) => RawTier {

@@ -11,7 +11,6 @@ use crate::validate::entries_of;
 use crate::validate::responses::headers_of;
 use tollgate_policy::route::{HeaderEdits, Pattern, Segment, Template};
 
-/// `request_headers`, `response_headers`.
 pub(super) fn edits(
     field: &Field<RawHeaders>,
     identities: &[&str],
@@ -50,7 +49,6 @@ pub(super) fn template(
     context.parsed(read, "a placeholder that cannot be filled", text)
 }
 
-/// `strip_prefix`, `add_prefix`.
 pub(super) fn prefix(key: &str, field: &Field<Text>, context: &mut Context<'_>) -> Option<String> {
     let text = field.get()?;
     let written = text.as_str();

@@ -16,7 +16,6 @@ use tollgate_policy::pattern::Segment;
 use tollgate_policy::route::{HostPattern, Pattern};
 use tollgate_policy::source::Source;
 
-/// `match`.
 pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pattern> {
     let written = at.r#match.get()?;
     match &written.value {

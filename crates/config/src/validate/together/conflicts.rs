@@ -5,14 +5,12 @@ use crate::source::Place;
 use tollgate_policy::BuildError;
 use tollgate_policy::identity::WhenMissing;
 
-/// A policy's parts in the file.
 pub(crate) struct Places {
     pub(crate) identities: Vec<IdentityPlace>,
     /// The names of routes, and the places of their patterns.
     pub(crate) routes: Vec<(String, Place)>,
 }
 
-/// An identity in the file.
 pub(crate) struct IdentityPlace {
     pub(crate) name: String,
     pub(crate) key: Place,

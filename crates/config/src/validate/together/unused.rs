@@ -1,5 +1,3 @@
-//! Finds settings without effect.
-
 use crate::context::Context;
 use crate::lists::ShortOr;
 use crate::raw::{RawFile, RawRoute};

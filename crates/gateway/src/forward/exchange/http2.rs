@@ -181,7 +181,6 @@ fn breaks_connection(error: &ForwardError) -> bool {
     }
 }
 
-/// Points `request` at `server`.
 fn addressed(
     server: &ServerState,
     request: Request<RequestBody>,

@@ -13,7 +13,6 @@ use crate::forward::request::Outgoing;
 use crate::forward::server::ServerState;
 use crate::pool::{Connection, Slot};
 
-/// A new HTTP/1 connection.
 pub(super) async fn http1(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,

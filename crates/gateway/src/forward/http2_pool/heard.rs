@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::forward::Stream;
 
-/// What was received on a connection.
 #[derive(Debug, Default)]
 pub(in crate::forward) struct Ear {
     /// The number of reads that brought bytes.

@@ -26,7 +26,6 @@ pub(in crate::forward) struct Progress {
     pub(in crate::forward) has_response: Cell<bool>,
     /// Whether it is held back until the upstream asks for it.
     pub(in crate::forward) gated: Cell<bool>,
-    /// The task to wake at its end.
     at_end: RefCell<Option<Waker>>,
     /// The reason why it failed. The library for HTTP/2 resets the stream then, and does not return
     /// the reason.
@@ -90,7 +89,6 @@ impl Progress {
         self.waiting.set(false);
     }
 
-    /// Records that another piece was sent.
     pub(in crate::forward) fn piece(&self) {
         self.pieces.set(self.pieces.get().wrapping_add(1));
     }

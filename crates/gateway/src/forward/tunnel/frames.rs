@@ -20,7 +20,6 @@ pub(super) struct Frames {
     closed: bool,
 }
 
-/// The sender of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A client, whose frames are masked (section 5.3).

@@ -20,7 +20,6 @@ pub(super) enum Applies<'p> {
     /// Nothing: it matches no rule, or a rule that another one replaces.
     Nothing,
     Unlimited,
-    /// A rule that refuses everything.
     Refuses(&'p Arc<str>, bool),
     /// Limits: the positions of their charges.
     Limits(Found<'p>, SmallVec<[usize; 2]>),

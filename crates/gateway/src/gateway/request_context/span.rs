@@ -22,7 +22,6 @@ impl RequestContext {
     pub(super) const fn export(&self, _bytes: [u64; 2], _took: u64) {}
 }
 
-/// The span, and who sent the request.
 #[cfg(feature = "otlp")]
 pub(super) struct Own {
     /// The sender's span; `None`: the trace begins here.

@@ -70,7 +70,6 @@ impl Core {
         }
     }
 
-    /// Reads the next request's head.
     pub(super) fn read_head(&mut self, limits: Limits) -> Result<Option<Head>, BadHead> {
         self.requests.read_head(self.input.bytes(), limits)
     }
@@ -189,7 +188,6 @@ impl Core {
         buffer::poll_flush(&mut self.output, cx, transport)
     }
 
-    /// Shuts down the write side.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some((transport, _)) = &mut self.transport else {
             return Poll::Ready(Ok(()));

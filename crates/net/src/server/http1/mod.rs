@@ -37,7 +37,6 @@ use waiting::Waits;
 pub(super) use core::Core;
 pub(super) use ending::linger;
 
-/// A connection whose protocol is known.
 pub(super) struct Opened {
     pub(super) transport: Transport,
     pub(super) place: Place,
@@ -45,11 +44,9 @@ pub(super) struct Opened {
     pub(super) input: ReadBuffer,
     /// The deadline for the first head.
     pub(super) deadline: Deadline,
-    /// The queue of interim responses.
     pub(super) interim: Queue,
 }
 
-/// Serves a connection to its end.
 pub(super) fn serve<H: Handler>(
     opened: Opened,
     served: Served<H>,
@@ -114,7 +111,6 @@ struct Connection<H> {
     task: Task,
 }
 
-/// The reason why a connection stops working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// It has nothing to do at present.
@@ -135,7 +131,6 @@ enum Stop {
 }
 
 impl<H: Handler> Connection<H> {
-    /// Serves requests as long as they arrive.
     async fn work(&mut self) -> Stop {
         // The head that was read last, until its request is made. It is large: so it is moved as
         // little as possible, and a resting connection has no space for it.

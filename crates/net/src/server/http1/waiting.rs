@@ -13,10 +13,8 @@ use tollgate_http1::request::Head;
 /// The event that is awaited between two requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// The rest of a head.
     Head,
     Idle,
-    /// None so far.
     Unset,
 }
 

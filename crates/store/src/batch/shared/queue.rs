@@ -106,7 +106,6 @@ impl Queue {
     }
 }
 
-/// An end of the queue.
 #[derive(Clone, Copy)]
 enum End {
     Front,
@@ -116,11 +115,9 @@ enum End {
 /// What becomes of corrections that a call has not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::batch) enum Unmade {
-    /// They are in the next call.
     Again,
     /// They wait for the next heartbeat, or until their buckets are known to be on another server.
     Later,
-    /// They are counted.
     Lost,
 }
 
@@ -167,7 +164,6 @@ impl Shared {
         Err(StoreError::Unavailable(words.into()))
     }
 
-    /// How many corrections there is room for.
     pub(in crate::batch) fn room_for_corrections(&self) -> usize {
         QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
     }
@@ -183,7 +179,6 @@ impl Shared {
         self.lose_corrections(usize::from(!is_queued), NO_ROOM);
     }
 
-    /// Queues a correction of an earlier grant.
     pub(crate) fn settle(
         &self,
         name: Name,
@@ -270,7 +265,6 @@ impl Shared {
         Some(work)
     }
 
-    /// The number of queued corrections.
     #[cfg(test)]
     pub(in crate::batch) fn corrections_queued(&self) -> usize {
         let queue = self.queue.lock();

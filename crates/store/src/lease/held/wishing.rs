@@ -25,7 +25,6 @@ pub(crate) struct Wishing {
 }
 
 impl Wishing {
-    /// The lease to request.
     pub(crate) fn wish(&self) -> Wish {
         self.wish
     }

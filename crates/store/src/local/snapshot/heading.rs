@@ -10,7 +10,6 @@ use crate::local::{Carried, Carry};
 use tollgate_limit::key::stable_hash;
 use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms};
 
-/// A limit as a snapshot identifies it.
 pub(in crate::local) struct Name {
     name: String,
     tier: Option<String>,
@@ -69,14 +68,12 @@ impl Name {
     }
 }
 
-/// The numbers that states are scaled by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     form: u8,
     amount: u64,
     period: u64,
     burst: u64,
-    /// Where windows begin.
     align: u64,
 }
 

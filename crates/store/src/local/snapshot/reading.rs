@@ -63,12 +63,10 @@ impl LocalStore {
     }
 }
 
-/// The beginning of a snapshot.
 struct Heading {
     seed: Seed,
     /// When it was written, by the clock of the process.
     written: Timestamp,
-    /// The same moment by the wall clock.
     wall: Timestamp,
 }
 

@@ -8,7 +8,6 @@ use tollgate_limit::{KeyBytes, Limit};
 
 use super::{Name, SnapshotError, Unpaid, read_u32, read_u64, write_count};
 
-/// The longest key that is read.
 const KEY_MAX: u32 = 1 << 20;
 
 pub(super) fn write(

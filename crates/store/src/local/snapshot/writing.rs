@@ -1,5 +1,3 @@
-//! Writes a snapshot.
-
 use std::cell::RefCell;
 use std::hash::Hasher;
 use std::io::{BufWriter, Write};

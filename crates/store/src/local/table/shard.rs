@@ -9,7 +9,6 @@ use tollgate_limit::{Algorithm, Timestamp};
 
 use super::{Bucket, Replaced, Table};
 
-/// The buckets whose tags begin alike.
 #[derive(Debug, Default)]
 pub(in crate::local) struct Shard {
     /// 0: its place was never used.
@@ -30,7 +29,6 @@ struct Place {
     moment: u64,
 }
 
-/// What few shards have.
 #[derive(Debug, Default)]
 struct Rest {
     /// The buckets of places that are [`Place::BOXED`]; behind them those that found no place.
@@ -78,7 +76,6 @@ impl Place {
         })
     }
 
-    /// The index of its numbers.
     fn index(self) -> u16 {
         (self.moment >> MOMENT_BITS) as u16
     }
@@ -150,7 +147,6 @@ impl Shard {
         self.places[FLOOR].moment != Place::FREE.moment
     }
 
-    /// Joins a debt into the floor.
     pub(super) fn lift_floor(&mut self, table: &Table, bucket: Bucket, now: Timestamp) {
         let floor = match self.take(table, FLOOR) {
             Some(floor) => table.join(&floor, &bucket, now),
@@ -240,14 +236,12 @@ impl Shard {
         })
     }
 
-    /// How many buckets are in boxes.
     #[cfg(test)]
     pub(super) fn boxes(&self) -> usize {
         let rest = self.rest.iter();
         rest.flat_map(|rest| rest.buckets.iter().flatten()).count()
     }
 
-    /// The places of buckets.
     fn all(&self) -> impl Iterator<Item = usize> + use<> {
         let more = self.rest.as_ref().map_or(0, |rest| rest.tags.len());
         (0..SHARD_PLACES).chain(MORE..MORE + more)
@@ -265,7 +259,6 @@ impl Table {
         Place::of(bucket, own, self.numbers.len() + index)
     }
 
-    /// A bucket from what a place stores.
     fn unfold(&self, flat: Place) -> Bucket {
         let index = flat.index();
         let replaced = usize::from(index).checked_sub(self.numbers.len());
@@ -287,7 +280,6 @@ impl Table {
 /// overflows only long after the table is full on average.
 pub(super) const SHARD_PLACES: usize = 16;
 
-/// The place of the floor.
 const FLOOR: usize = SHARD_PLACES;
 
 /// The first of the buckets that found no place.

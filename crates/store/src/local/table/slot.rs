@@ -70,7 +70,6 @@ impl<'t> Slot<'t> {
         verdict
     }
 
-    /// The bucket's numbers.
     pub(in crate::local) fn report(&self, shard: &Shard, now: Timestamp) -> Report {
         let bucket = self.bucket(shard, now);
         let state = bucket.as_deref().map(|bucket| &bucket.state);
@@ -132,7 +131,6 @@ impl<'t> Slot<'t> {
         self.put(shard, bucket, now);
     }
 
-    /// Takes over the bucket of a predecessor.
     pub(super) fn adopt(&mut self, shard: &mut Shard, adopted: &Bucket, now: Timestamp) {
         // A key with a moved bucket is known, so it does not get the debt of a key that was never
         // seen.
@@ -143,7 +141,6 @@ impl<'t> Slot<'t> {
         self.put(shard, Some(bucket), now);
     }
 
-    /// The numbers of the draw.
     fn algorithm(&self) -> &'t Algorithm {
         self.other.unwrap_or(self.table.algorithm(self.by))
     }

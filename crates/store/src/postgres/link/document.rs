@@ -63,7 +63,6 @@ pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, toki
 }
 
 impl PostgresLink {
-    /// As [`Database::replace_document`](crate::sql::database::Database::replace_document).
     pub(super) async fn write_document(
         &self,
         session: &Session,
@@ -79,7 +78,6 @@ impl PostgresLink {
         Ok(row.try_get::<_, i64>(0)? == 1)
     }
 
-    /// As [`Database::present_document`](crate::sql::database::Database::present_document).
     pub(super) async fn read_document(
         &self,
         session: &Session,

@@ -13,9 +13,7 @@ use crate::sql::decide::key_order;
 use crate::wire_form::{NUMBERS, WireForm, count, moment, signed};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
 
-/// The statement with the function call.
 const DRAW: &str = "SELECT tollgate_draw($1, $2, $3, $4, $5, $6)";
-/// Its parameters' types.
 pub(in crate::postgres) const DRAW_OF: &str =
     "tollgate_draw(bytea[],smallint[],bigint[],bigint[],bigint,bigint)";
 
@@ -72,7 +70,6 @@ pub(super) fn carries_wants(wants: &Wants) -> bool {
 /// No limit of a shared store has this many units; the core refuses a greater cost.
 const COST_MAX: u64 = 1 << 52;
 
-/// A batch in the function's form.
 #[derive(Debug)]
 struct Asked {
     keys: Vec<Vec<u8>>,
@@ -129,7 +126,6 @@ impl Asked {
         Some(asked)
     }
 
-    /// The parameters of [`DRAW`].
     fn parameters<'a>(
         &'a self,
         fingerprint: &'a i64,

@@ -5,7 +5,6 @@ use tokio_postgres::error::SqlState;
 
 use crate::batch::{Obstacle, Trouble};
 
-/// Why a statement failed.
 #[derive(Debug)]
 pub(in crate::postgres) enum Fault {
     /// It conflicted with another one, and the server rolled it back.

@@ -193,7 +193,6 @@ impl PostgresLink {
     }
 }
 
-/// Writes the moment of resets.
 const RESET: &str = "INSERT INTO tollgate_buckets (key, at, expires)
      SELECT DISTINCT want.key, $2, $3 FROM unnest($1) AS want (key)
      ON CONFLICT (key) DO UPDATE SET at = excluded.at, expires = excluded.expires";

@@ -22,9 +22,7 @@ const OTHERS: Duration = Duration::from_millis(100);
 /// The most connections kept, besides those of the lanes.
 const KEPT_MAX: usize = 1024;
 
-/// The nodes of a cluster.
 pub(crate) struct Nodes {
-    /// The nodes named in the file.
     seeds: Vec<ConnectionInfo>,
     certificates: Option<Box<Certificates>>,
     connections: Mutex<HashMap<String, MultiplexedConnection>>,
@@ -43,7 +41,6 @@ impl Nodes {
         }
     }
 
-    /// The connection settings of a node.
     pub(crate) fn address(&self, node: &str) -> Result<ConnectionInfo, RedisError> {
         let malformed = || {
             RedisError::from((

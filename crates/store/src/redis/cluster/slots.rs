@@ -8,10 +8,8 @@ use redis::Value;
 use crate::redis::link::tag_of;
 use crate::wire_form::Name;
 
-/// Slots of a cluster.
 pub(crate) const SLOTS: usize = 16_384;
 
-/// Slots of one master.
 pub(crate) type Ranges = Vec<RangeInclusive<u16>>;
 
 /// The slot table as a node reports it.

@@ -37,7 +37,6 @@ impl Script {
             command
         };
         match command("EVALSHA", &self.hash).query_async(wire).await {
-            // Nothing ran.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 command("EVAL", self.text).query_async(wire).await
             }
@@ -51,7 +50,6 @@ impl Script {
 pub(super) struct Call<'c> {
     pub(super) script: &'c Script,
     pub(super) batch: &'c Batch,
-    /// The last key.
     pub(super) mark: Option<&'c str>,
     pub(super) argument: &'c [u8],
 }
@@ -140,7 +138,6 @@ impl Call<'_> {
     }
 }
 
-/// A key's length.
 const KEY: usize = 40;
 
 /// `tollgate:{tag}:name`; the tag in braces determines the cluster slot. URL-safe Base64 contains
@@ -153,7 +150,6 @@ fn key(name: &Name) -> [u8; KEY] {
     key
 }
 
-/// The tag of a bucket's key.
 pub(crate) fn tag_of(name: &Name) -> [u8; 6] {
     let mut tag = [0; 6];
     let written = URL_SAFE_NO_PAD.encode_slice(name.tag.to_be_bytes(), &mut tag);

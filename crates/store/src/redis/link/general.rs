@@ -9,7 +9,6 @@ use crate::wire_form::{HOLD_PINNED, NUMBERS, WireForm, count, signed};
 use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
 use tollgate_limit::{Corrects, Timestamp};
 
-/// The version of the script's arguments.
 const VERSION: i64 = 6;
 /// Calendar boundaries in each direction when those of a limit's own numbers were not enough: other
 /// numbers left the bucket in a deeper debt, or the server's clock and ours are windows apart.

@@ -8,11 +8,8 @@ use crate::audit::Finding;
 use crate::redis::audit::{audit, blind, fields};
 use crate::wire_form::signed;
 
-/// What a server says of itself.
 pub(super) struct Greeting {
-    /// As [`super::Connection::fingerprint`].
     pub(super) fingerprint: i64,
-    /// As [`super::Connection::print`].
     pub(super) print: Option<i64>,
 }
 

@@ -16,7 +16,6 @@ const TURNS_MAX: u32 = 1_000;
 /// usually together again.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// How an error redirects a call.
 enum Way {
     /// To this server; with `asking`, for this call only.
     To { node: String, asking: bool },

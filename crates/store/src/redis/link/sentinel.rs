@@ -19,7 +19,6 @@ type Place = (String, u16);
 /// The connection settings of a master, independent of its address.
 type Like<'l> = (&'l ConnectionInfo, bool, Option<&'l Certificates>);
 
-/// Finds the master through sentinels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Masters {
     /// The last server that was a master when a connection to it was established.

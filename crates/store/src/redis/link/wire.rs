@@ -15,7 +15,6 @@ use crate::redis::address::Address;
 /// The timeout of a connection attempt; requests do not wait for it.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// Opens a connection.
 pub(crate) async fn open(info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
     // Calls have our own deadline, and a late one is waited for; the greeting has one, too.
     let config = AsyncConnectionConfig::new()

@@ -125,7 +125,6 @@ impl Core {
         number == self.request && self.is_read()
     }
 
-    /// The known bounds of its remaining length.
     pub(in crate::server) fn size_hint(&self, number: u32) -> SizeHint {
         match self.requests.body_state().left() {
             Some(left) if number == self.request => SizeHint::with_exact(left),
