@@ -23,7 +23,7 @@ use tollgate_policy::{Policy, Sought, keys};
 
 pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
-pub(super) use numbers::{numbers, told};
+pub(super) use numbers::{numbers, overridden_by};
 pub(super) use recorded::own_line;
 pub use recorded::record_end;
 
@@ -37,7 +37,7 @@ impl Live {
             limit: one.limit.clone(),
             store: one.placement.word().to_owned(),
             key: Key::of(&one),
-            overridden: told(&one, &snapshot),
+            overridden: overridden_by(&one, &snapshot),
         };
         List {
             format: FORMAT,
@@ -160,7 +160,7 @@ impl Live {
                 .await;
             // What another gateway has changed since it was looked is known to the document alone.
             let before = match &made {
-                Ok(Some(replaced)) => Some(told(replaced, &snapshot)),
+                Ok(Some(replaced)) => Some(overridden_by(replaced, &snapshot)),
                 Ok(None) => before.filter(Overridden::is_penalty),
                 Err(_) => before,
             };

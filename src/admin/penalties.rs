@@ -15,7 +15,7 @@ use tollgate_policy::keys;
 use super::Options;
 use super::audit::{Audit, PENALTIES, Prepared};
 use super::live::{Live, moment};
-use super::overrides::{Overridden, emit, own_line, told};
+use super::overrides::{Overridden, begun, emit, own_line};
 use crate::overrides::{Event, InForce, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.
@@ -46,7 +46,7 @@ impl Live {
     /// Reports the penalties that were imposed since the last call. The list is locked meanwhile, so that the end of
     /// one is never reported before its beginning.
     fn tell_penalties(&self, audit: &Audit) {
-        let mut told = self.penalties.0.lock();
+        let mut begun = self.penalties.0.lock();
         let imposed = self.current.load().limiter.take_penalties();
         if imposed.is_empty() {
             return;
@@ -67,8 +67,8 @@ impl Live {
             };
             emit(&self.events, &event);
             record(&mut audit, &own_line(&event.one, true));
-            if told.len() < TOLD_MAX {
-                told.push(event);
+            if begun.len() < TOLD_MAX {
+                begun.push(event);
             }
         }
         let more = imposed.len().saturating_sub(ONE_BY_ONE);
@@ -121,7 +121,7 @@ impl Live {
         });
         match penalty {
             Some(block) => Some(penalized(limit, &block)),
-            None => found.map(|one| told(&one, &self.current.load())),
+            None => found.map(|one| begun(&one, &self.current.load())),
         }
     }
 

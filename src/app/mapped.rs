@@ -92,7 +92,7 @@ pub(super) fn by_protocol(bound: Vec<Bound>, config: &Config) -> (Vec<Bound>, Ve
 /// The snapshot of `config`, with the buckets of `limiter`.
 pub(super) fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
     let policy = Arc::clone(&config.policy);
-    Snapshot::new(policy, limiter, metrics, conduct(&config.server)).deciding(deciding(config))
+    Snapshot::new(policy, limiter, metrics, defaults_of(&config.server)).deciding(deciding(config))
 }
 
 /// The settings of decisions; the defaults where there is no listener for them.
@@ -110,7 +110,7 @@ fn deciding(config: &Config) -> decide::Settings {
 }
 
 /// Settings that apply to requests of every route.
-fn conduct(server: &settings::Server) -> ProxyDefaults {
+fn defaults_of(server: &settings::Server) -> ProxyDefaults {
     ProxyDefaults {
         body_max: server.bounds.body,
         body_idle: server.timeouts.body_idle,
@@ -200,6 +200,9 @@ mod tests {
                 }
             )
         };
-        assert_eq!(of(conduct(&config.server)), of(ProxyDefaults::default()));
+        assert_eq!(
+            of(defaults_of(&config.server)),
+            of(ProxyDefaults::default())
+        );
     }
 }

@@ -51,13 +51,13 @@ pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
         count if count == needs.len() => format!(": every {each}"),
         count => format!(": {count} of {} {some}", needs.len()),
     };
-    let told: String = parts.iter().map(in_words).collect();
-    let told = format!("{why}; {words}{told}");
+    let described: String = parts.iter().map(in_words).collect();
+    let described = format!("{why}; {words}{described}");
     let mut all = parts.iter().flat_map(|(needs, ..)| needs).peekable();
     if all.peek().is_some() && all.all(|needs| *needs) {
-        Standing::Fails(told)
+        Standing::Fails(described)
     } else {
-        Standing::Strained(told)
+        Standing::Strained(described)
     }
 }
 

@@ -163,17 +163,17 @@ pub(super) fn settle(config: &mut Config, directory: Option<String>) {
 /// Whether buckets could be saved in `file`.
 pub(super) fn usable(file: &Path) -> Result<(), String> {
     let directory = directory(file);
-    let told = |why: &dyn std::fmt::Display| format!("`{}`: {why}", directory.display());
+    let problem = |why: &dyn std::fmt::Display| format!("`{}`: {why}", directory.display());
     match fs::metadata(directory) {
         Ok(found) if found.is_dir() => {}
-        Ok(_) => return Err(told(&"is no directory")),
-        Err(error) => return Err(told(&error)),
+        Ok(_) => return Err(problem(&"is no directory")),
+        Err(error) => return Err(problem(&error)),
     }
     rustix::fs::access(
         directory,
         rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
     )
-    .map_err(|_| told(&"cannot be written to"))
+    .map_err(|_| problem(&"cannot be written to"))
 }
 
 pub(super) fn directory(file: &Path) -> &Path {

@@ -6,22 +6,22 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::args::GatewaysAndFormat;
-use super::fleet::{self, Gateway};
+use super::listeners::{self, Gateway};
 use super::stop::Ended;
 use crate::admin::audit::{Entries, words as words_of};
 use crate::admin::live::Key;
 
 pub(super) fn audit(asked: &GatewaysAndFormat) -> Ended {
     let ask = |gateway: &Gateway| gateway.get::<Entries>("/api/v1/audit");
-    fleet::ask_each("audit", "audit", asked, ask, words)
+    listeners::ask_each("audit", "audit", asked, ask, words)
 }
 
-fn words(to: &mut String, gateway: &str, told: &Entries) -> std::fmt::Result {
+fn words(to: &mut String, gateway: &str, reported: &Entries) -> std::fmt::Result {
     writeln!(to, "gateway    {gateway}")?;
-    for one in &told.entries {
+    for one in &reported.entries {
         entry(to, one)?;
     }
-    if told.entries.is_empty() {
+    if reported.entries.is_empty() {
         writeln!(to, "change     none since its start")?;
     }
     Ok(())

@@ -20,7 +20,7 @@ pub(super) fn diff(args: &Diff) -> Ended {
     let options = options(&args.reading).map_err(Stop::Misuse)?;
     // The mistakes of both are told.
     let read =
-        |path| load::load_file(path).map_err(|error| Stop::from(error).told("tollgate diff"));
+        |path| load::load_file(path).map_err(|error| Stop::from(error).exit_code("tollgate diff"));
     let (Ok(old), Ok(new)) = (read(&args.old), read(&args.new)) else {
         return Ok(BAD);
     };

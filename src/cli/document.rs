@@ -221,17 +221,17 @@ struct Limited<'e> {
     overridden: Option<Overridden>,
 }
 
-pub(super) fn explained(policy: &Policy, told: &Explanation, known: &Known) -> String {
+pub(super) fn explained(policy: &Policy, explanation: &Explanation, known: &Known) -> String {
     let route = |index: usize| &*policy.routes[index].name;
-    let captures = told.taken.iter().flat_map(|(_, captures)| captures);
-    let fates = told.routes.iter().enumerate();
+    let captures = explanation.taken.iter().flat_map(|(_, captures)| captures);
+    let fates = explanation.routes.iter().enumerate();
     written(&Explained {
         version: VERSION,
-        host: &told.host,
-        path: &told.path,
-        caller: told.client.as_deref(),
-        forwarded: told.forwarded,
-        route: told.taken.as_ref().map(|(index, _)| route(*index)),
+        host: &explanation.host,
+        path: &explanation.path,
+        caller: explanation.client.as_deref(),
+        forwarded: explanation.forwarded,
+        route: explanation.taken.as_ref().map(|(index, _)| route(*index)),
         captures: captures
             .map(|(name, value)| Capture { name, value })
             .collect(),
@@ -241,24 +241,24 @@ pub(super) fn explained(policy: &Policy, told: &Explanation, known: &Known) -> S
                 fate: fate_words(fate),
             })
             .collect(),
-        identities: told
+        identities: explanation
             .identities
             .iter()
             .map(|story| identified(policy, story))
             .collect(),
-        refusal: told.refusal.as_ref().map(ToString::to_string),
-        exempt: told.exempt,
-        tier: told.tier.as_deref(),
-        limits: told
+        refusal: explanation.refusal.as_ref().map(ToString::to_string),
+        exempt: explanation.exempt,
+        tier: explanation.tier.as_deref(),
+        limits: explanation
             .limits
             .iter()
             .map(|story| limited(policy, story, known))
             .collect(),
-        over_limit: told
+        over_limit: explanation
             .taken
             .iter()
             .flat_map(|(index, _)| &policy.routes[*index].over_limit)
-            .zip(&told.over_limit)
+            .zip(&explanation.over_limit)
             .map(|(over, stories)| Over {
                 upstream: &policy.upstreams[over.upstream].name,
                 instead_of: (over.instead_of.iter())

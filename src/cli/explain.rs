@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::args::{Explain, Format};
 use super::document;
-use super::fleet;
+use super::listeners;
 use super::request::Request;
 use super::stop::{Ended, Stop};
 use super::{BAD, load, print_out, text_of, why};
@@ -27,7 +27,7 @@ use tollgate_telemetry::access::KeyNames;
 pub(super) struct Known {
     names: Option<KeyNames>,
     /// The running gateway, if it is to be asked.
-    gateway: Option<fleet::Gateway>,
+    gateway: Option<listeners::Gateway>,
 }
 
 impl Known {
@@ -49,14 +49,14 @@ impl Known {
         let asks = story.skipped.is_none() && !story.candidate;
         let gateway = self.gateway.as_ref().filter(|_| asks)?;
         let limit = &policy.limits[story.limit];
-        let mut path = format!("/api/v1/buckets/{}/", fleet::encoded(&limit.name));
+        let mut path = format!("/api/v1/buckets/{}/", listeners::encoded(&limit.name));
         path.push_str(&hex::digits(&story.key_bytes));
         if story.key_bytes.is_empty() {
             path.push('-');
         }
         path.push_str(&format!("?cost={}", story.cost));
         if let Some(tier) = &limit.tier {
-            path.push_str(&format!("&tier={}", fleet::encoded(tier)));
+            path.push_str(&format!("&tier={}", listeners::encoded(tier)));
         }
         Some(match gateway.get::<Bucket>(&path) {
             Ok(bucket) => (bucket.now, bucket.overridden),
@@ -66,7 +66,7 @@ impl Known {
 }
 
 /// The running gateway that `--live` asks.
-fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, Stop> {
+fn asked(args: &Explain) -> Result<Option<listeners::Gateway>, Stop> {
     if !args.live {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, Stop> {
         );
     }
     let first = named.get(..1).unwrap_or_default();
-    let gateways = fleet::asked(first, args.patience.timeout, &args.config)?;
+    let gateways = listeners::asked(first, args.patience.timeout, &args.config)?;
     Ok(gateways.into_iter().next())
 }
 
@@ -110,43 +110,48 @@ pub(super) fn explain(args: &Explain) -> Ended {
         names: app::key_names::known(&config),
     };
     let now = Clock::system().now().as_micros() / 1_000_000;
-    let told = policy.explain(&described, now, body_length(&request.headers));
+    let explanation = policy.explain(&described, now, body_length(&request.headers));
     let text = match args.format {
-        Format::Human => text_of(|to| tell(to, policy, &told, &known)),
-        Format::Json => document::explained(policy, &told, &known),
+        Format::Human => text_of(|to| tell(to, policy, &explanation, &known)),
+        Format::Json => document::explained(policy, &explanation, &known),
     };
     let printed = print_out(&text);
-    let is_refused = told.taken.is_none() || told.refusal.is_some();
+    let is_refused = explanation.taken.is_none() || explanation.refusal.is_some();
     Ok(if is_refused { BAD } else { printed })
 }
 
-fn tell(to: &mut String, policy: &Policy, told: &Explanation, known: &Known) -> std::fmt::Result {
-    let host = if told.host.is_empty() {
+fn tell(
+    to: &mut String,
+    policy: &Policy,
+    explanation: &Explanation,
+    known: &Known,
+) -> std::fmt::Result {
+    let host = if explanation.host.is_empty() {
         "(none)"
     } else {
-        &told.host
+        &explanation.host
     };
     writeln!(
         to,
         "request    host {}, path {}",
         printable(host),
-        printable(&told.path)
+        printable(&explanation.path)
     )?;
-    let client = told.client.as_deref().unwrap_or("no address");
-    let how = if told.forwarded {
+    let client = explanation.client.as_deref().unwrap_or("no address");
+    let how = if explanation.forwarded {
         " (from a forwarding header of a trusted proxy)"
     } else {
         ""
     };
     writeln!(to, "caller     {client}{how}")?;
-    let Some((taken, captures)) = &told.taken else {
-        let methods: Vec<&str> = told
+    let Some((taken, captures)) = &explanation.taken else {
+        let methods: Vec<&str> = explanation
             .other_methods
             .iter()
             .map(http::Method::as_str)
             .collect();
         let answered = match methods.as_slice() {
-            _ if told.unlisted => "421, as no route names this host".to_owned(),
+            _ if explanation.unlisted => "421, as no route names this host".to_owned(),
             [] => "404".to_owned(),
             methods => format!(
                 "405, as the routes for this path take {}",
@@ -154,17 +159,17 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation, known: &Known) -> 
             ),
         };
         writeln!(to, "route      none: answered {answered}")?;
-        return losers(to, policy, told);
+        return losers(to, policy, explanation);
     };
     writeln!(to, "route      {}", policy.routes[*taken].name)?;
     for (name, value) in captures {
         writeln!(to, "           {{{name}}} is `{}`", printable(value))?;
     }
-    losers(to, policy, told)?;
-    for story in &told.identities {
+    losers(to, policy, explanation)?;
+    for story in &explanation.identities {
         identity(to, policy, story)?;
     }
-    if let Some(refusal) = &told.refusal {
+    if let Some(refusal) = &explanation.refusal {
         let status = if refusal.reason.is_malformed() {
             400
         } else {
@@ -172,25 +177,25 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation, known: &Known) -> 
         };
         return writeln!(to, "refused    {refusal}: answered {status}");
     }
-    if told.exempt {
+    if explanation.exempt {
         writeln!(
             to,
             "exempt     the caller's address is in address.exempt: no limit is looked at"
         )?;
     }
-    if let Some(tier) = &told.tier {
+    if let Some(tier) = &explanation.tier {
         writeln!(to, "tier       {tier}")?;
     }
-    if told.limits.is_empty() {
+    if explanation.limits.is_empty() {
         writeln!(to, "limits     none")?;
     }
-    for story in &told.limits {
+    for story in &explanation.limits {
         limit(to, policy, story, known)?;
     }
     for (over, stories) in policy.routes[*taken]
         .over_limit
         .iter()
-        .zip(&told.over_limit)
+        .zip(&explanation.over_limit)
     {
         let upstream = &policy.upstreams[over.upstream].name;
         let names = over
@@ -209,13 +214,13 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation, known: &Known) -> 
     Ok(())
 }
 
-fn losers(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Result {
+fn losers(to: &mut String, policy: &Policy, explanation: &Explanation) -> std::fmt::Result {
     // Of thousands of routes only near matches are of interest; most differ in path or host.
     let close =
         |fate: &RouteFate| !matches!(fate, RouteFate::Taken | RouteFate::Path | RouteFate::Host);
-    let few = told.routes.len() <= FEW;
+    let few = explanation.routes.len() <= FEW;
     let mut passed_over = 0;
-    for (route, fate) in policy.routes.iter().zip(&told.routes) {
+    for (route, fate) in policy.routes.iter().zip(&explanation.routes) {
         if *fate == RouteFate::Taken {
             continue;
         }

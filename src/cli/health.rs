@@ -2,10 +2,10 @@
 
 use super::args::Health;
 use super::stop::Ended;
-use super::{BAD, GOOD, fleet, print_out};
+use super::{BAD, GOOD, listeners, print_out};
 
 pub(super) fn health(args: &Health) -> Ended {
-    let gateways = fleet::asked(&args.listeners.admin, args.timeout, &args.config)?;
+    let gateways = listeners::asked(&args.listeners.admin, args.timeout, &args.config)?;
     let path = if args.live {
         "/livez"
     } else {

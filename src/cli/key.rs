@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::args::{Caller, Change, ChangedBy, KeyChange, KeyShow, KeyVerb};
-use super::fleet::{self, Gateway};
+use super::listeners::{self, Gateway};
 use super::stop::{Ended, Stop};
 use super::token::Token;
 use super::{overrides, why};
@@ -40,14 +40,14 @@ fn show(args: &KeyShow) -> Ended {
         }
     };
     let ask = |gateway: &Gateway| gateway.read::<CallerBuckets>(&path, token.as_ref());
-    fleet::ask_each("key show", "caller", &args.asked, ask, words)
+    listeners::ask_each("key show", "caller", &args.asked, ask, words)
 }
 
 fn path(caller: &Caller) -> String {
-    let mut path = format!("/api/v1/keys/{}", fleet::encoded(&caller.identity));
+    let mut path = format!("/api/v1/keys/{}", listeners::encoded(&caller.identity));
     for value in &caller.values {
         path.push('/');
-        path.push_str(&fleet::encoded(value));
+        path.push_str(&listeners::encoded(value));
     }
     path
 }
@@ -115,7 +115,7 @@ impl ChangeRequest<'_> {
             let body = self.body.to_string();
             gateway.change(self.method, &path, token.as_ref(), &body)
         };
-        fleet::ask_each(self.verb, self.member, &by.asked, ask, words)
+        listeners::ask_each(self.verb, self.member, &by.asked, ask, words)
     }
 }
 
@@ -166,19 +166,19 @@ pub(super) fn notes(to: &mut String, notes: &[String]) -> std::fmt::Result {
         .try_for_each(|note| writeln!(to, "note       {note}"))
 }
 
-fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Result {
-    let tier = told
+fn words(to: &mut String, gateway: &str, buckets_of: &CallerBuckets) -> std::fmt::Result {
+    let tier = buckets_of
         .tier
         .as_ref()
         .map_or_else(String::new, |tier| format!(", tier {tier}"));
     writeln!(to, "gateway    {gateway}")?;
-    writeln!(to, "key        {}{tier}", told.key.words())?;
-    for bucket in &told.buckets {
+    writeln!(to, "key        {}{tier}", buckets_of.key.words())?;
+    for bucket in &buckets_of.buckets {
         writeln!(to, "limit      {} ({})", bucket.limit, bucket.store)?;
         writeln!(to, "           {}", bucket.words)?;
         why::holds(to, &bucket.now, bucket.overridden.as_ref())?;
     }
-    for partly in &told.partly {
+    for partly in &buckets_of.partly {
         writeln!(
             to,
             "limit      {}: for each {}",
@@ -205,8 +205,8 @@ fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Resu
             )?;
         }
     }
-    if told.buckets.is_empty() && told.partly.is_empty() {
-        writeln!(to, "limits     none is by {}", told.identity)?;
+    if buckets_of.buckets.is_empty() && buckets_of.partly.is_empty() {
+        writeln!(to, "limits     none is by {}", buckets_of.identity)?;
     }
-    notes(to, &told.notes)
+    notes(to, &buckets_of.notes)
 }

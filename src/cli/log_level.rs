@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::args::LogLevel;
-use super::fleet::{self, Gateway};
+use super::listeners::{self, Gateway};
 use super::stop::{Ended, Stop};
 use super::token::Token;
 use crate::admin::log_level::Level;
@@ -32,7 +32,7 @@ pub(super) fn log_level(args: &LogLevel) -> Ended {
     let words = |to: &mut String, gateway: &str, level: &Level| {
         to.write_str(&words(gateway, level, args.dry_run))
     };
-    fleet::ask_each("log-level", "log_level", &args.asked, ask, words)
+    listeners::ask_each("log-level", "log_level", &args.asked, ask, words)
 }
 
 fn words(gateway: &str, level: &Level, dry_run: bool) -> String {

@@ -16,7 +16,7 @@ mod check;
 mod diff;
 mod document;
 mod explain;
-mod fleet;
+mod listeners;
 mod fmt;
 mod gateway;
 mod hash;
@@ -50,7 +50,7 @@ use tollgate_limit::printable::printable_lines;
 
 pub fn main() -> ExitCode {
     if let Some(what) = misspelt() {
-        return Stop::Misuse(what).told("tollgate");
+        return Stop::Misuse(what).exit_code("tollgate");
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -93,7 +93,7 @@ pub fn main() -> ExitCode {
         Some(Verb::Completions(args)) => ("tollgate completions", Ok(manual::completions(&args))),
         Some(Verb::Man(args)) => ("tollgate man", manual::man(&args)),
     };
-    ended.unwrap_or_else(|stop| stop.told(verb))
+    ended.unwrap_or_else(|stop| stop.exit_code(verb))
 }
 
 fn schema(sql: Option<Sql>) -> ExitCode {

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::args::{
     Caller, ChangedKey, GatewaysAndFormat, KeyBlock, KeyChange, KeyGrant, KeyRaise, Lasts,
 };
-use super::fleet::{self, Gateway};
 use super::key::{ChangeRequest, Member, change_body, notes};
+use super::listeners::{self, Gateway};
 use super::stop::Ended;
 use super::why;
 use crate::admin::overrides::{Changed, List};
@@ -108,7 +108,7 @@ fn words(to: &mut String, gateway: &str, done: &Changed) -> std::fmt::Result {
 
 pub(super) fn list(asked: &GatewaysAndFormat) -> Ended {
     let ask = |gateway: &Gateway| gateway.get::<List>("/api/v1/overrides");
-    fleet::ask_each("overrides", "list", asked, ask, list_words)
+    listeners::ask_each("overrides", "list", asked, ask, list_words)
 }
 
 fn list_words(to: &mut String, gateway: &str, list: &List) -> std::fmt::Result {

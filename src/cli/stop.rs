@@ -30,7 +30,7 @@ impl From<ConfigError> for Stop {
 
 impl Stop {
     /// Tells the reason on standard error; `verb` is the command that ends.
-    pub(super) fn told(self, verb: &str) -> ExitCode {
+    pub(super) fn exit_code(self, verb: &str) -> ExitCode {
         match self {
             Self::Bad(what) => {
                 tell!("{verb}: {what}");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::args::{Format, Why};
 use super::stop::{Ended, Stop};
-use super::{document, fleet, print_out, text_of};
+use super::{document, listeners, print_out, text_of};
 use crate::admin::decisions::{Decision, Judged};
 use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
@@ -17,8 +17,8 @@ pub(super) fn why(args: &Why) -> Ended {
         return Err(Stop::Misuse(what));
     }
     let path = format!("/api/v1/decisions/{}", id.to_ascii_lowercase());
-    let gateways = fleet::asked_by(&args.asked.gateways)?;
-    let decision = fleet::first::<Decision>("why", &gateways, &path)?;
+    let gateways = listeners::asked_by(&args.asked.gateways)?;
+    let decision = listeners::first::<Decision>("why", &gateways, &path)?;
     Ok(print_out(&match args.asked.format {
         Format::Human => text_of(|to| tell(to, &decision)),
         Format::Json => document::written(&decision),

@@ -205,7 +205,7 @@ impl Kept {
             known.local.clone()
         };
         document.remove_ended(now);
-        let told = edit(&mut document, 0);
+        let edited = edit(&mut document, 0);
         if let Some(file) = &self.file {
             file.write(&document).map_err(|error| {
                 let words = format!("the file of overrides cannot be written: {error}");
@@ -213,7 +213,7 @@ impl Kept {
             })?;
         }
         self.learn_local(document);
-        Ok(told)
+        Ok(edited)
     }
 
     async fn change_shared<T>(
@@ -243,14 +243,14 @@ impl Kept {
                 self.learn_shared(&watched);
                 return Err(refused);
             }
-            let told = edit(&mut document, present.ahead);
+            let edited = edit(&mut document, present.ahead);
             let last = document.overrides.iter().map(Entry::until).max();
             let keep = Duration::from(last.unwrap_or(now).since(now)) + KEPT;
             let replaced = store.replace_document(present.epoch, document.text(), keep);
             match replaced.await {
                 Ok(true) => {
                     self.learn_shared(&watched);
-                    return Ok(told);
+                    return Ok(edited);
                 }
                 Ok(false) => {}
                 Err(error) if error.may_have_charged() => {

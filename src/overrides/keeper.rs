@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{Document, Entry, Event, InForce, Kept, Known, LocalFile, Overrides, ToldFile, ours};
+use super::{CacheFile, Document, Entry, Event, InForce, Kept, Known, LocalFile, Overrides, ours};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::Override;
@@ -34,7 +34,7 @@ impl Overrides {
             current,
             clock,
             file: state_file.map(LocalFile::of),
-            told: state_file.map(ToldFile::of),
+            cache: state_file.map(CacheFile::of),
             known: parking_lot::Mutex::default(),
             writing: parking_lot::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -82,18 +82,18 @@ impl Kept {
         if self.current.load().limiter.shared().remote().is_none() {
             return;
         }
-        let told = self.told.as_ref();
-        if let Some(told) = told.and_then(|told| told.document(&self.clock)) {
+        let cache = self.cache.as_ref();
+        if let Some(cache) = cache.and_then(|cache| cache.document(&self.clock)) {
             self.learn(Placement::Shared, |known| {
-                (known.shared, known.ahead) = told;
+                (known.shared, known.ahead) = cache;
             });
         }
     }
 
     /// Keeps what the store has told, for a start while it does not respond.
     pub(super) fn keep_told(&self, watched: &watch::Receiver<Shared>) {
-        if let Some(told) = &self.told {
-            told.keep(watched, &self.clock);
+        if let Some(cache) = &self.cache {
+            cache.keep(watched, &self.clock);
         }
     }
 

@@ -11,7 +11,7 @@ mod file;
 mod keeper;
 #[cfg(test)]
 mod tests;
-mod told;
+mod cached;
 mod watch;
 
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(crate) use change::{Bucket, ChangeError, End, NewOverride};
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
 
+use cached::CacheFile;
 use file::LocalFile;
-use told::ToldFile;
 use tollgate_gateway::gateway::Snapshot;
 
 /// The overrides of a gateway. Clones share them.
@@ -37,7 +37,7 @@ struct Kept {
     clock: Clock,
     file: Option<LocalFile>,
     /// The file of what the store told last.
-    told: Option<ToldFile>,
+    cache: Option<CacheFile>,
     known: Mutex<Known>,
     /// Locked while a change of local overrides is written.
     writing: Mutex<()>,

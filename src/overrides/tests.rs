@@ -225,7 +225,7 @@ fn told(text: &str, ahead: i64) -> tokio::sync::watch::Receiver<tollgate_store::
 
 /// What a gateway that starts on this clock finds in the file.
 fn found(state_file: &std::path::Path, clock: &Clock) -> Option<(String, i64)> {
-    let found = ToldFile::of(state_file).document(clock);
+    let found = CacheFile::of(state_file).document(clock);
     found.map(|(document, ahead)| (document.text(), ahead))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Document, Kept, Overrides, PLACES, ToldFile, ours};
+use super::{CacheFile, Document, Kept, Overrides, PLACES, ours};
 use crate::own_thread::OwnThread;
 use tollgate_limit::Placement;
 use tollgate_store::{Document as Shared, clock::Clock};
@@ -124,7 +124,7 @@ impl Kept {
         });
         let next = ends.filter(|end| *end > now).min();
         let next = next.map(|end| Duration::from(end.since(now)));
-        let is_outdated = self.told.as_ref().is_some_and(ToldFile::is_outdated);
+        let is_outdated = self.cache.as_ref().is_some_and(CacheFile::is_outdated);
         let keep_told = is_outdated.then_some(KEEP_TOLD_EVERY);
         let idle = [next, keep_told].into_iter().flatten().min()?;
         Some(match self.clock {

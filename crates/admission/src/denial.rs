@@ -54,8 +54,8 @@ fn budgets(denied: &Denied, claims: &Claims, policy: &Policy) -> Vec<SpentBudget
         let in_words = |units| words::units(units, limit.currency.as_deref());
         // What a request states above the highest cost, or unreadably, counts as one unit more
         // than the limit can ever grant: that is no cost of the request.
-        let beyond = limit.algorithm.greatest_cost().saturating_add(1);
-        let is_known = charge.cost < u64::MAX && charge.cost != beyond;
+        let never = limit.algorithm.greatest_cost().saturating_add(1);
+        let is_known = charge.cost < u64::MAX && charge.cost != never;
         budgets.push(SpentBudget {
             limit: Arc::clone(&limit.name),
             quota,

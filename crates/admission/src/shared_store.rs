@@ -162,13 +162,13 @@ pub fn change_limits(
     let outcome = if audited {
         no_refusal(store)
     } else {
-        let told =
+        let warning =
             "the shared store did not respond: its settings are not audited for the new limits";
-        tracing::warn!("{told}");
+        tracing::warn!("{warning}");
         // `when_down` handles a store that does not respond, and this reload may be meant to repair
         // it.
         if has && !had {
-            Err(format!("{told} (audit = \"refuse\")"))
+            Err(format!("{warning} (audit = \"refuse\")"))
         } else {
             Ok(())
         }

@@ -120,9 +120,9 @@ fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
         let span = parameter(member, "t")
             .or_else(|| policy.and_then(|policy| parameter(policy, "w")))
             .and_then(whole);
-        let told = span.and_then(|span| some_time(units, seconds(span)));
-        if let (Some(told), false) = (told, other_unit) {
-            least = Some(least.map_or(told, |least| least.scarcer(told)));
+        let stated = span.and_then(|span| some_time(units, seconds(span)));
+        if let (Some(stated), false) = (stated, other_unit) {
+            least = Some(least.map_or(stated, |least| least.scarcer(stated)));
         }
     }
     least
@@ -175,9 +175,9 @@ fn until(moment: Timestamp, headers: &HeaderMap, now: Timestamp) -> Micros {
 /// The time of the upstream's clock; `None` if the response contains no date, or several.
 fn their_now(headers: &HeaderMap) -> Option<Timestamp> {
     let mut dates = headers.get_all(DATE).iter();
-    let told = date(text(dates.next()?)?.trim()).filter(|_| dates.next().is_none())?;
+    let stated = date(text(dates.next()?)?.trim()).filter(|_| dates.next().is_none())?;
     let age = headers.get(AGE).and_then(text).and_then(whole).unwrap_or(0);
-    Some(told.after(seconds(age)))
+    Some(stated.after(seconds(age)))
 }
 
 fn date(text: &str) -> Option<Timestamp> {

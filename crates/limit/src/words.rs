@@ -112,16 +112,16 @@ impl Algorithm {
 fn continuous(bucket: &TokenBucket, currency: Option<&str>) -> String {
     let quota = bucket.quota();
     let most = quota.amount.saturating_add(quota.burst);
-    let pace = match currency {
+    let rate_words = match currency {
         Some(_) => format!(
             "{} every {}, evenly",
             amount(quota.amount, currency),
             period(quota.period)
         ),
-        None => pace(quota),
+        None => rate_words(quota),
     };
     let mut words = format!(
-        "{} at once, then {pace}; at most {} in any {}",
+        "{} at once, then {rate_words}; at most {} in any {}",
         amount(quota.burst, currency),
         amount(most, currency),
         period(quota.period)
@@ -231,7 +231,7 @@ pub fn period(period: Micros) -> String {
 }
 
 /// The pace of a rate: "one every 600 ms", "10 every 1 us".
-pub fn pace(quota: &Quota) -> String {
+pub fn rate_words(quota: &Quota) -> String {
     if quota.n == 1 {
         return format!("one every {}", period(Micros(quota.p)));
     }

@@ -100,7 +100,7 @@ impl AddressPolicy {
         if !self.trusts(peer) {
             return Ok(peer);
         }
-        self.told(peer, headers)
+        self.client_of(peer, headers)
     }
 
     /// The client's address as a trusted `peer` tells it by its forwarding headers; `peer` itself if
@@ -108,7 +108,7 @@ impl AddressPolicy {
     ///
     /// # Errors
     /// As [`AddressPolicy::client`].
-    pub fn told(
+    pub fn client_of(
         &self,
         peer: Option<IpAddr>,
         headers: &HeaderMap,

@@ -138,7 +138,7 @@ impl Policy {
                 None => RouteFate::LessSpecific,
                 Some(fate) => fate,
             };
-        let mut told = Explanation {
+        let mut explanation = Explanation {
             host: request.host.to_string(),
             path: request.path.to_string(),
             client: request.client.map(|client| self.address.words(client)),
@@ -147,38 +147,38 @@ impl Policy {
             ..Explanation::default()
         };
         let Some(matched) = matched else {
-            told.unlisted = self.is_unlisted(request);
-            told.other_methods = self.other_methods(request);
-            return told;
+            explanation.unlisted = self.is_unlisted(request);
+            explanation.other_methods = self.other_methods(request);
+            return explanation;
         };
         let captures = self.routes[matched.route]
             .pattern
             .captures()
             .map(str::to_owned);
         let captured = matched.captures.iter().map(|text| (*text).to_owned());
-        told.taken = Some((matched.route, captures.zip(captured).collect()));
+        explanation.taken = Some((matched.route, captures.zip(captured).collect()));
         let plan = &self.plans[matched.route];
-        told.identities = plan
+        explanation.identities = plan
             .identities
             .iter()
             .map(|&index| self.identity_story(index, &matched, request, now))
             .collect();
         match self.identify(&matched, request, now) {
             Ok(who) => {
-                told.exempt = who.exempt;
-                told.tier = who.tier().cloned();
+                explanation.exempt = who.exempt;
+                explanation.tier = who.tier().cloned();
                 let targets = 0..=self.routes[matched.route].over_limit.len();
                 let mut stories: Vec<_> = targets
                     .map(|target| self.limit_stories(target, &matched, &who, request, body))
                     .collect();
-                told.limits = stories.remove(0);
-                told.over_limit = stories;
+                explanation.limits = stories.remove(0);
+                explanation.over_limit = stories;
                 let mut claims = self.claims(&matched, &who, request.headers, body);
-                told.refusal = self.unpriced(&mut claims);
+                explanation.refusal = self.unpriced(&mut claims);
             }
-            Err(refusal) => told.refusal = Some(refusal),
+            Err(refusal) => explanation.refusal = Some(refusal),
         }
-        told
+        explanation
     }
 
     fn identity_story(

@@ -60,7 +60,7 @@ impl Clock {
                     .saturating_add(elapsed.subsec_micros().into());
                 Timestamp::from_micros(anchor.wall_micros.saturating_add(micros))
             }
-            Self::Manual(hands) => Timestamp::from_micros(hands.now.load(Ordering::Acquire)),
+            Self::Manual(manual) => Timestamp::from_micros(manual.now.load(Ordering::Acquire)),
         }
     }
 
@@ -75,8 +75,8 @@ impl Clock {
                     .unwrap_or_default();
                 Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
             }
-            Self::Manual(hands) => {
-                let forward = Micros(hands.set_forward.load(Ordering::Acquire));
+            Self::Manual(manual) => {
+                let forward = Micros(manual.set_forward.load(Ordering::Acquire));
                 self.now().after(forward)
             }
         }
@@ -110,8 +110,8 @@ impl Clock {
     pub fn advance(&self, span: Micros) {
         match self {
             Self::System(_) => panic!("only a manual clock can be advanced"),
-            Self::Manual(hands) => {
-                hands.now.fetch_add(span.0, Ordering::AcqRel);
+            Self::Manual(manual) => {
+                manual.now.fetch_add(span.0, Ordering::AcqRel);
             }
         }
     }
@@ -123,8 +123,8 @@ impl Clock {
     pub fn set_wall_forward(&self, span: Micros) {
         match self {
             Self::System(_) => panic!("only a manual clock can be set"),
-            Self::Manual(hands) => {
-                hands.set_forward.fetch_add(span.0, Ordering::AcqRel);
+            Self::Manual(manual) => {
+                manual.set_forward.fetch_add(span.0, Ordering::AcqRel);
             }
         }
     }

@@ -15,7 +15,7 @@
 //! units as requests wait for.
 
 mod draw;
-mod hands;
+mod units_out;
 mod held;
 mod slot;
 #[cfg(test)]
@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 
-use self::hands::Leaving;
 pub(crate) use self::held::{Held, Wishing};
+use self::units_out::Leaving;
 pub use super::batch::LeaseCounters;
 use super::batch::Wanted;
 use super::wire_form::{Name, WireForm};
@@ -55,7 +55,7 @@ pub(crate) struct Leases {
     least: u64,
     shards: Vec<RwLock<Shard>>,
     live: Mutex<Live>,
-    errands: Mutex<Vec<Errand>>,
+    tasks: Mutex<Vec<Errand>>,
     /// Returns that the store may not have received; the next sweep sends them again.
     unheard: Mutex<Vec<Return>>,
     swept: AtomicU64,
@@ -111,7 +111,7 @@ impl Leases {
             least: 2,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             live: Mutex::default(),
-            errands: Mutex::default(),
+            tasks: Mutex::default(),
             unheard: Mutex::default(),
             swept: AtomicU64::new(0),
             counters: LeaseCounters::default(),
@@ -193,7 +193,7 @@ impl Leases {
         self.counters
             .given_back
             .fetch_add(leaving.left, Ordering::Relaxed);
-        self.errands
+        self.tasks
             .lock()
             .push(Errand::Return(held.returning(leaving)));
     }
@@ -213,8 +213,8 @@ impl Leases {
     /// Nothing more is sent to the store: unsent returns are too late.
     pub(crate) fn forfeit_untold(&self) {
         self.forfeit(std::mem::take(&mut *self.unheard.lock()));
-        let errands = std::mem::take(&mut *self.errands.lock());
-        self.forfeit(errands.into_iter().filter_map(|errand| match errand {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        self.forfeit(tasks.into_iter().filter_map(|errand| match errand {
             Errand::Wish(_) => None,
             Errand::Return(returned) => Some(returned),
         }));
@@ -232,7 +232,7 @@ impl Leases {
         let (in_time, late): (Vec<_>, Vec<_>) =
             unheard.into_iter().partition(|one| now < one.until);
         self.forfeit(late);
-        self.errands
+        self.tasks
             .lock()
             .extend(in_time.into_iter().map(Errand::Return));
     }
@@ -282,16 +282,16 @@ impl Leases {
 
     /// Messages for the store, at most `most`.
     #[cfg(test)]
-    pub(crate) fn errands(&self, most: usize) -> Vec<Errand> {
+    pub(crate) fn tasks(&self, most: usize) -> Vec<Errand> {
         self.errands_of(most, |_| true)
     }
 
     /// Messages for the server that `has` these buckets, at most `most`.
     pub(crate) fn errands_of(&self, most: usize, has: impl Fn(&Name) -> bool) -> Vec<Errand> {
         self.sweep();
-        let mut errands = self.errands.lock();
+        let mut tasks = self.tasks.lock();
         let mut left = most;
-        let taken = errands.extract_if(.., |errand| {
+        let taken = tasks.extract_if(.., |errand| {
             let taken = left > 0 && has(errand.name());
             left -= usize::from(taken);
             taken

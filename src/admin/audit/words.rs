@@ -43,8 +43,8 @@ fn text<'e>(entry: &'e Value, member: &str) -> Option<&'e str> {
 
 /// Entries without an outcome are of gateways that recorded none.
 fn outcome(entry: &Value) -> Outcome {
-    let told = entry.get("outcome").map(Outcome::deserialize);
-    told.and_then(Result::ok).unwrap_or_default()
+    let stated = entry.get("outcome").map(Outcome::deserialize);
+    stated.and_then(Result::ok).unwrap_or_default()
 }
 
 fn setting(entry: &Value, member: &str) -> Option<Setting> {
@@ -137,7 +137,7 @@ mod tests {
             json!({ "before": { "level": "info" }, "after": { "level": "debug", "until": until } });
         let lost = json!({ "override_after": { "block": true }, "until": until, "outcome": "unconfirmed" });
         let subject = "caller globex under api";
-        for (entry, told) in [
+        for (entry, stated) in [
             (
                 entry("override", &block),
                 format!("ann blocked {subject} until {until}"),
@@ -187,7 +187,7 @@ mod tests {
                 "ann: of another version".to_owned(),
             ),
         ] {
-            assert_eq!(words(&entry), told);
+            assert_eq!(words(&entry), stated);
         }
         let hidden = entry(
             "override",

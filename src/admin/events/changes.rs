@@ -134,7 +134,7 @@ fn ended<'b>(before: &'b Before, now: &Before, observed: &'b Observed) -> Vec<&'
 fn tell(kind: Kind, mut keys: Vec<&Busy>, live: &Live) -> usize {
     keys.sort_by_key(|busy| std::cmp::Reverse(busy.count));
     for busy in keys.iter().take(TOLD_MAX) {
-        let told = KeyEvent {
+        let emitted = KeyEvent {
             limit: busy.limit.name.to_string(),
             tier: busy.limit.tier.as_deref().map(str::to_owned),
             key: live.key(&busy.key),
@@ -144,7 +144,7 @@ fn tell(kind: Kind, mut keys: Vec<&Busy>, live: &Live) -> usize {
             last: moment(busy.last),
             until: busy.until.map(moment),
         };
-        live.events.emit(kind, &told);
+        live.events.emit(kind, &emitted);
     }
     keys.len().saturating_sub(TOLD_MAX)
 }

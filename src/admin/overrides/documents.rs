@@ -231,11 +231,11 @@ pub fn emit(events: &Events, event: &Event) {
     } else {
         Kind::OverrideEnded
     };
-    let told = OverrideEvent {
+    let emitted = OverrideEvent {
         limit: &event.one.limit,
         key: Key::of(&event.one),
         overridden: Overridden::from(&event.one),
         lifted: event.lifted,
     };
-    events.emit(kind, &told);
+    events.emit(kind, &emitted);
 }

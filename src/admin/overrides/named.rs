@@ -2,7 +2,7 @@
 //! known, because an override outlasts what the gateway remembers of refused keys, and of a limit
 //! that a reload has removed.
 
-use super::{Changed, ChangedLimit, FORMAT, Wanted, problem, told};
+use super::{Changed, ChangedLimit, FORMAT, Wanted, overridden_by, problem};
 use crate::admin::api::Problem;
 use crate::admin::audit::Outcome;
 use crate::admin::changes::By;
@@ -54,7 +54,7 @@ impl Live {
         let mut limits = Vec::new();
         for one in in_force {
             let Some(hash) = one.bucket else { continue };
-            let mut before = Some(told(&one, &snapshot));
+            let mut before = Some(overridden_by(&one, &snapshot));
             let mut unsure = None;
             if !wanted.dry_run {
                 let of = Bucket {
@@ -64,7 +64,7 @@ impl Live {
                 };
                 let lifted = self.overrides.change_bucket(of, None);
                 match self.change_in_time(one.placement, lifted).await {
-                    Ok(replaced) => before = replaced.map(|one| told(&one, &snapshot)),
+                    Ok(replaced) => before = replaced.map(|one| overridden_by(&one, &snapshot)),
                     Err(error @ ChangeError::Unsure(_)) => {
                         unsure = Some(problem(&one.limit, &error));
                     }

@@ -31,7 +31,7 @@ pub(super) fn under(limit: &Limit, effect: Effect) -> Option<Result<Limit, Vec<Q
 }
 
 /// The override `one` as it stands under `snapshot`.
-pub(in crate::admin) fn told(one: &InForce, snapshot: &Snapshot) -> Overridden {
+pub(in crate::admin) fn overridden_by(one: &InForce, snapshot: &Snapshot) -> Overridden {
     Overridden {
         why_not: why_not(one, &snapshot.policy.rules),
         ..Overridden::from(one)

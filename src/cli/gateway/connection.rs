@@ -192,23 +192,23 @@ mod tests {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let place = Place::Tcp(silent.local_addr().expect("its address"));
         let patience = Duration::from_millis(20);
-        let told = |error: &io::Error| no_response("", error);
+        let message = |error: &io::Error| no_response("", error);
         let read = place
             .get("/readyz", &attempt(patience))
             .expect_err("silence");
-        assert_eq!(told(&read), "no response within 20 ms");
+        assert_eq!(message(&read), "no response within 20 ms");
         let change = place.connect(&attempt(patience)).expect("a backlog");
         let change = change.change("PUT", "/", None, "{}");
         assert_eq!(
-            told(&change.expect_err("silence")),
+            message(&change.expect_err("silence")),
             "no response within 20 ms; the change may have been made"
         );
         let late = io::Error::from(io::ErrorKind::WouldBlock);
         let late = worded(late, Duration::from_secs(5), "");
-        assert_eq!(told(&late), "no response within 5 s");
+        assert_eq!(message(&late), "no response within 5 s");
         drop(silent);
         let gone = place.connect(&attempt(patience)).map(drop);
-        let gone = told(&gone.expect_err("the listener is closed"));
+        let gone = message(&gone.expect_err("the listener is closed"));
         assert!(gone.starts_with("no response: "), "{gone}");
         assert!(!gone.contains("may have been made"), "{gone}");
     }

@@ -171,15 +171,15 @@ mod tests {
             "https://a:9",
             "a/b:9",
         ] {
-            let told = Whereabouts::named(wrong).expect_err(wrong);
-            assert!(told.ends_with(NO_LISTENER), "{told}");
+            let message = Whereabouts::named(wrong).expect_err(wrong);
+            assert!(message.ends_with(NO_LISTENER), "{message}");
         }
         for portless in ["127.0.0.1", "localhost", "http://gw-1.internal/", "a:"] {
-            let told = Whereabouts::named(portless).expect_err(portless);
-            assert!(told.contains("the port is missing"), "{told}");
+            let message = Whereabouts::named(portless).expect_err(portless);
+            assert!(message.contains("the port is missing"), "{message}");
         }
-        let told = Whereabouts::named("").expect_err("an empty one");
-        assert!(told.contains("a comma too many"), "{told}");
+        let message = Whereabouts::named("").expect_err("an empty one");
+        assert!(message.contains("a comma too many"), "{message}");
     }
 
     /// A resolver that is silent takes no more than the time of the gateway.

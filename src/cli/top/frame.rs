@@ -40,10 +40,10 @@ impl Frame {
         };
         let figures: Vec<&Figures> = seen
             .iter()
-            .filter_map(|one| one.told.as_ref().ok())
+            .filter_map(|one| one.reported.as_ref().ok())
             .collect();
         frame.head(seen, &figures, view.order);
-        let fleet = seen.len() > 1;
+        let several = seen.len() > 1;
         let listed = |keys: fn(&Figures) -> &KeysNow| {
             let rows = sorted(seen, view.order, |figures| &keys(figures).keys);
             let found: usize = figures.iter().map(|one| keys(one).found).sum();
@@ -51,14 +51,14 @@ impl Frame {
         };
         let (found, rows) = listed(|figures| &figures.refused);
         frame.title("REFUSED NOW", found, rows.len(), "key", Look::Bad);
-        frame.table(refused_table(&rows, fleet));
+        frame.table(refused_table(&rows, several));
         let (found, rows) = listed(|figures| &figures.near);
         frame.title("CLOSE", found, rows.len(), "key", Look::Warn);
-        frame.table(near_table(&rows, fleet));
+        frame.table(near_table(&rows, several));
         let (found, rows) = listed(|figures| &figures.shadow);
         if found > 0 {
             frame.title("WOULD BE REFUSED", found, rows.len(), "key", Look::Warn);
-            frame.table(refused_table(&rows, fleet));
+            frame.table(refused_table(&rows, several));
         }
         let limits = limits(&figures);
         frame.title("LIMITS", limits.len(), limits.len(), "limit", Look::Plain);
@@ -94,7 +94,7 @@ impl Frame {
             Cell::new(&words, look),
         ]);
         for one in seen {
-            let (look, words) = match &one.told {
+            let (look, words) = match &one.reported {
                 Ok(figures) => gateway(figures),
                 Err(why) => (Look::Bad, format!("no figures: {why}")),
             };

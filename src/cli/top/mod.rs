@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::args::Top;
-use super::fleet::{self, Gateway};
+use super::listeners::{self, Gateway};
 use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, print_out};
 use crate::admin::figures::{Figures, PerSecond};
@@ -20,15 +20,15 @@ use terminal::{Key, Terminal};
 pub(super) struct Seen {
     pub(super) name: String,
     /// Its figures, or why there are none.
-    pub(super) told: Result<Figures, String>,
+    pub(super) reported: Result<Figures, String>,
 }
 
 pub(super) fn top(args: &Top) -> Ended {
-    let gateways = fleet::asked_by(&args.gateways)?;
+    let gateways = listeners::asked_by(&args.gateways)?;
     if args.once {
         let seen = look(&gateways, &[]);
         let code = print_out(&Frame::new(&seen, None, &mut View::default()).to_string());
-        let silent = seen.iter().all(|one| one.told.is_err());
+        let silent = seen.iter().all(|one| one.reported.is_err());
         return Ok(if silent { BAD } else { code });
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
@@ -70,17 +70,20 @@ fn look(gateways: &[Gateway], before: &[Seen]) -> Vec<Seen> {
             .iter()
             .map(|gateway| scope.spawn(|| gateway.get::<Figures>("/api/v1/figures")))
             .collect();
-        let told = asked.into_iter().zip(gateways).enumerate();
-        told.map(|(place, (asked, gateway))| {
-            let failed = |_| Err("asking it failed".to_owned());
-            let told = asked.join().unwrap_or_else(failed);
-            let before = before.get(place).and_then(|seen| seen.told.as_ref().ok());
-            Seen {
-                name: gateway.name.clone(),
-                told: told.map(|figures| with_rates(figures, before)),
-            }
-        })
-        .collect()
+        let reported = asked.into_iter().zip(gateways).enumerate();
+        reported
+            .map(|(place, (asked, gateway))| {
+                let failed = |_| Err("asking it failed".to_owned());
+                let reported = asked.join().unwrap_or_else(failed);
+                let before = before
+                    .get(place)
+                    .and_then(|seen| seen.reported.as_ref().ok());
+                Seen {
+                    name: gateway.name.clone(),
+                    reported: reported.map(|figures| with_rates(figures, before)),
+                }
+            })
+            .collect()
     })
 }
 

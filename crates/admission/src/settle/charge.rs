@@ -72,10 +72,10 @@ impl Charge {
             (Cause::Gateway | Cause::Silence, _) => Reading::Settled,
             (Cause::Upstream | Cause::Early, SettleFrom::Header(name)) => {
                 // One that cannot be read may be the largest.
-                let told: Option<Vec<_>> = headers.get_all(name).iter().map(number).collect();
-                match told.and_then(|told| told.into_iter().max()) {
-                    Some(told) => {
-                        self.settle(permit, settle, told);
+                let reported: Option<Vec<_>> = headers.get_all(name).iter().map(number).collect();
+                match reported.and_then(|reported| reported.into_iter().max()) {
+                    Some(reported) => {
+                        self.settle(permit, settle, reported);
                         Reading::Settled
                     }
                     None => Reading::Missing,
@@ -112,7 +112,7 @@ impl Charge {
 
     pub(super) fn on_end(mut self, permit: &mut Permit, settle: &Settle, bytes: u64, whole: bool) {
         let mut streamed = false;
-        let (told, whole) = match std::mem::replace(&mut self.reading, Reading::Settled) {
+        let (reported, whole) = match std::mem::replace(&mut self.reading, Reading::Settled) {
             Reading::Settled => return,
             Reading::BrokenOff => (None, false),
             Reading::Bytes { per } => (Some(bytes.div_ceil(per.max(1))), whole),
@@ -122,26 +122,26 @@ impl Charge {
                     self.named = prices.named_by_response(*model, scanner.texts());
                 }
                 let is_done = scanner.is_done();
-                let told = self.stated(settle, &scanner.finish());
+                let reported = self.stated(settle, &scanner.finish());
                 // Where the format is unknown, a text that the caller asked for may look like the end.
-                let done = is_done && (told.is_some() || settle.ends_streams());
+                let done = is_done && (reported.is_some() || settle.ends_streams());
                 // What an unfinished stream has stated is less than the cost.
                 if streamed && !done && settle.ends_streams() {
                     self.credit = None;
                 }
-                (told, whole || done)
+                (reported, whole || done)
             }
             Reading::Missing => (None, true),
         };
-        match (told, whole) {
-            (Some(told), true) => self.settle(permit, settle, told),
-            (told, false) => {
+        match (reported, whole) {
+            (Some(reported), true) => self.settle(permit, settle, reported),
+            (reported, false) => {
                 self.credit = None;
                 let charged = permit.charged(&self.name).unwrap_or(0);
                 let charged = self.raised(settle, charged);
                 let least = settle.broken_off(bytes, charged);
-                self.count_over(permit, settle, told.unwrap_or(0));
-                let cost = told.map_or(least, |told| told.max(least));
+                self.count_over(permit, settle, reported.unwrap_or(0));
+                let cost = reported.map_or(least, |reported| reported.max(least));
                 self.correct(permit, cost.min(settle.most_after(charged)));
             }
             (None, true) if self.priced => self.untold(permit, settle, streamed),
@@ -242,22 +242,22 @@ impl Charge {
     }
 
     /// Settles at the cost `told` that the response states.
-    fn settle(&self, permit: &mut Permit, settle: &Settle, told: u64) {
+    fn settle(&self, permit: &mut Permit, settle: &Settle, reported: u64) {
         let limit = &*self.name;
         let Some(reserved) = permit.charged(limit) else {
             return;
         };
-        let actual = told.min(settle.most_after(self.raised(settle, reserved)));
+        let actual = reported.min(settle.most_after(self.raised(settle, reserved)));
         permit.settled(limit, actual);
-        self.count_over(permit, settle, told);
+        self.count_over(permit, settle, reported);
         self.correct(permit, actual);
     }
 
     /// Counts what a response that states the cost `told` used above its reservation.
-    fn count_over(&self, permit: &Permit, settle: &Settle, told: u64) {
+    fn count_over(&self, permit: &Permit, settle: &Settle, reported: u64) {
         let limit = &*self.name;
         let reserved = permit.charged(limit).unwrap_or(0);
-        let over = told.saturating_sub(reserved);
+        let over = reported.saturating_sub(reserved);
         if settle.estimate.is_none() && over > 0 && permit.over_reserved(limit, over) {
             tracing::warn!(
                 limit,

@@ -59,7 +59,7 @@ fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
     match written.parse::<IpNet>() {
         Ok(net) if net.trunc() == net => return Some(net),
         Ok(net) => {
-            let title = format!("`{written}` has bits beyond its prefix");
+            let title = format!("`{written}` has bits below its prefix");
             let label = format!("did you mean `{}`?", net.trunc());
             let help = format!(
                 "one address is written without a prefix: \"{}\"",

@@ -256,7 +256,7 @@ fn client(policy: &AddressPolicy, headers: &HeaderMap) -> Result<IpAddr, Problem
     let real = once(headers, &X_REAL_IP, PROBLEM)?
         .map(|value| parse_hop(value.as_bytes()).map(fold).ok_or(PROBLEM))
         .transpose()?;
-    let forwarded = policy.told(None, headers).map_err(|_| PROBLEM)?;
+    let forwarded = policy.client_of(None, headers).map_err(|_| PROBLEM)?;
     // A header that is there and names no address must not be passed over.
     if forwarded.is_none() && policy.is_told(headers) {
         return Err(PROBLEM);

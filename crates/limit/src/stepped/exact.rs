@@ -89,11 +89,11 @@ impl Stepped {
     fn told_whole(self, field: &'static str, shared: bool) -> Result<Self, Vec<QuotaError>> {
         let steps = self.steps_most();
         if shared && matches!(self.align, Align::Calendar(_)) && steps > CALENDAR_STEPS_MAX {
-            let told = format!(
+            let why = format!(
                 "paying it back takes up to {steps} windows, and a shared store gets {CALENDAR_STEPS_MAX} windows of \
                  a calendar; choose less, or store = \"local\""
             );
-            return Err(vec![QuotaError::new(field, told)]);
+            return Err(vec![QuotaError::new(field, why)]);
         }
         Ok(self)
     }

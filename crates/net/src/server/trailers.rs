@@ -260,8 +260,8 @@ mod tests {
                 let mut piece = piece.to_vec();
                 let instead = trailers.pass(&mut piece);
                 passed.extend(instead.unwrap_or(piece));
-                let told = trailers.came - trailers.held.len();
-                assert_eq!(passed.len(), told, "pieces of {size}");
+                let stated = trailers.came - trailers.held.len();
+                assert_eq!(passed.len(), stated, "pieces of {size}");
             }
             assert_eq!(passed, expected, "pieces of {size}");
         }

@@ -253,14 +253,14 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
     ) -> Vec<(String, Result<Option<String>, IdentityReason>)> {
         let identity = &self.identities[index];
         let mut token = None;
-        let mut told = Vec::new();
+        let mut seen = Vec::new();
         for source in &identity.sources {
             let value = self.value(identity, source, &mut token);
             let value =
                 value.map(|found| found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
-            told.push((source.words(), value));
+            seen.push((source.words(), value));
         }
-        told
+        seen
     }
 
     /// An identity's key for a person or an upstream: the caller's name, or its values joined by

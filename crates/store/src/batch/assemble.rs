@@ -61,7 +61,7 @@ pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Fl
         }
     }
     shared.unmade(corrections_later, Unmade::Again);
-    for errand in work.errands {
+    for errand in work.tasks {
         let Some(leases) = &shared.leases else {
             continue;
         };
@@ -112,8 +112,8 @@ pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Fl
             .iter()
             .any(|wanted| link.part(&wanted.name) != part)
         {
-            let told = "the limits of this request lie in different cluster slots";
-            fail(shared, ask, StoreError::Unavailable(told.into()));
+            let why = "the limits of this request lie in different cluster slots";
+            fail(shared, ask, StoreError::Unavailable(why.into()));
             continue;
         }
         if let Err(ask) = flight_for(

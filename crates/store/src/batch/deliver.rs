@@ -213,7 +213,7 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw, is_late: bool) {
         }
         return;
     };
-    let told = Reply {
+    let to_send = Reply {
         wants,
         ..Reply::from(Ok(draw))
     };
@@ -221,7 +221,7 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw, is_late: bool) {
         outcome: Ok(draw),
         wants,
         ..
-    }) = reply.send(told)
+    }) = reply.send(to_send)
     {
         shared.give_back(&wants, &draw);
     }
@@ -248,14 +248,14 @@ pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
     if let Some(draw) = &draw {
         draw.lost();
     }
-    let told = Reply {
+    let to_send = Reply {
         unanswered: draw,
         ..Reply::from(Err(error))
     };
     if let Err(Reply {
         unanswered: Some(draw),
         ..
-    }) = reply.send(told)
+    }) = reply.send(to_send)
     {
         shared.forgo(&draw);
     }

@@ -129,20 +129,20 @@ impl Documents {
     }
 
     /// Publishes what a server said in response to a call that left at `sent`.
-    fn told(&self, told: ToldDocument, sent: Timestamp, received: Timestamp) {
+    fn stored(&self, stored: ToldDocument, sent: Timestamp, received: Timestamp) {
         let ours = i128::from(sent.as_micros() + received.since(sent).0 / 2);
-        let ahead = i64::try_from(i128::from(told.now.as_micros()) - ours).unwrap_or(0);
+        let ahead = i64::try_from(i128::from(stored.now.as_micros()) - ours).unwrap_or(0);
         self.latest.send_if_modified(|document| {
             let drifted = document.ahead.abs_diff(ahead) > DRIFT;
-            let moved = document.origin != told.origin;
-            if document.heard && document.epoch == told.epoch && !drifted && !moved {
+            let moved = document.origin != stored.origin;
+            if document.heard && document.epoch == stored.epoch && !drifted && !moved {
                 return false;
             }
             document.heard = true;
-            document.origin = told.origin;
+            document.origin = stored.origin;
             document.ahead = ahead;
-            if let Some(text) = told.text {
-                document.epoch = told.epoch;
+            if let Some(text) = stored.text {
+                document.epoch = stored.epoch;
                 document.text = text.into();
             }
             true
@@ -193,9 +193,9 @@ async fn ask<L: Link>(shared: &Shared, link: &L, connection: &L::Connection) {
     let call = link.document(connection, known, new.as_ref());
     let outcome = tokio::time::timeout(WITHIN, call).await;
     let written = match outcome {
-        Ok(Ok(told)) => {
-            let written = told.written;
-            documents.told(told, sent, shared.clock.now());
+        Ok(Ok(stored)) => {
+            let written = stored.written;
+            documents.stored(stored, sent, shared.clock.now());
             Ok(written)
         }
         Ok(Err(trouble)) => Err(StoreError::from(&trouble)),

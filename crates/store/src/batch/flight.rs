@@ -182,13 +182,13 @@ async fn fly<L: Link>(
             if let Some(leases) = &shared.leases {
                 leases.again(std::mem::take(&mut flight.returned));
             }
-            let told = StoreError::from(&trouble);
+            let to_send = StoreError::from(&trouble);
             let mut again = Vec::new();
             for ask in flight.take_asks() {
                 match trouble {
                     // Nothing was sent, or done.
                     Trouble::Unfit(_) if ask.repeats < REPEATS_MAX => again.push(ask),
-                    _ => fail(shared, ask, told.clone()),
+                    _ => fail(shared, ask, to_send.clone()),
                 }
             }
             for ask in &mut again {
@@ -206,15 +206,15 @@ fn time_out(shared: &Shared, ask: &mut Ask) {
     let Some(reply) = ask.reply.take() else {
         return;
     };
-    let told = Reply {
+    let to_send = Reply {
         unanswered: (!ask.peek).then(Arc::<Unanswered>::default),
         ..Reply::from(Err(StoreError::Timeout))
     };
-    ask.unanswered.clone_from(&told.unanswered);
+    ask.unanswered.clone_from(&to_send.unanswered);
     if let Err(Reply {
         unanswered: Some(draw),
         ..
-    }) = reply.send(told)
+    }) = reply.send(to_send)
     {
         shared.forgo(&draw);
     }

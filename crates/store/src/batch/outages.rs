@@ -15,7 +15,7 @@ pub(crate) struct Outages {
     server: Option<String>,
     last: Option<(String, Timestamp)>,
     /// Whether the current outage has been logged.
-    told: bool,
+    reported: bool,
     /// Whether there has ever been a connection.
     ever: bool,
 }
@@ -55,7 +55,7 @@ impl Outages {
 
     fn is_news(&mut self, error: &str, now: Timestamp) -> bool {
         let due = self.last.as_ref().is_none_or(|(said, at)| {
-            let quiet = if self.told && said == error {
+            let quiet = if self.reported && said == error {
                 AGAIN
             } else {
                 APART
@@ -64,7 +64,7 @@ impl Outages {
         });
         if due {
             self.last = Some((error.to_owned(), now));
-            self.told = true;
+            self.reported = true;
         }
         due
     }
@@ -73,7 +73,7 @@ impl Outages {
     /// connection.
     fn is_worth_telling(&mut self) -> bool {
         let first = !std::mem::replace(&mut self.ever, true);
-        std::mem::take(&mut self.told) || first
+        std::mem::take(&mut self.reported) || first
     }
 }
 

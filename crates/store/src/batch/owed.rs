@@ -182,9 +182,9 @@ pub(super) async fn charge<L: Link>(
             };
             let undone = sent.into_iter().filter(is_undone).collect();
             let (landed, outcome) = flown.into_outcome();
-            let told = (landed.into_iter()).try_for_each(|landed| landed.deliver(shared));
+            let delivered = (landed.into_iter()).try_for_each(|landed| landed.deliver(shared));
             shared.owe_again(undone);
-            match outcome.and(told) {
+            match outcome.and(delivered) {
                 Ok(()) => {}
                 // (A call that is kept to be sent again goes before all others: the store recognises
                 // only its last ones.)

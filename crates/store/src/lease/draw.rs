@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::hands::Origin;
 use super::held::{Had, Held};
+use super::units_out::Origin;
 use super::{Leases, Ordering};
 use crate::batch::{Servers, Wants};
 use crate::{Deadline, StoreError};

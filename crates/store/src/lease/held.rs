@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::hands::{Decided, Hands, Leaving, Origin};
 use super::slot::{LEFT_MAX, Slot};
+use super::units_out::{Decided, Hands, Leaving, Origin};
 use super::{Errand, Leases, Return};
 use crate::clock::Clock;
 use crate::wire_form::{Name, WireForm};
@@ -56,7 +56,7 @@ struct Asking {
     /// Whether the bucket is in the list of those that hold leases.
     listed: bool,
     /// Units taken by requests that are not decided yet.
-    hands: Hands,
+    units_out: Hands,
 }
 
 /// The result of a request for a lease, for the requests that wait for units.
@@ -115,7 +115,7 @@ impl Held {
     pub(super) fn take_in_hand(&self, cost: u64, clock: &Clock) -> Option<Origin> {
         let mut asking = self.asking.lock();
         let origin = self.take_by(cost, clock)?;
-        asking.hands.take(origin);
+        asking.units_out.take(origin);
         Some(origin)
     }
 
@@ -133,7 +133,7 @@ impl Held {
     /// are returned. The result says whether there is a message for the store now.
     pub(super) fn decided(&self, origin: Origin, back: u64, leases: &Leases) -> bool {
         let mut asking = self.asking.lock();
-        match asking.hands.decide(origin, back) {
+        match asking.units_out.decide(origin, back) {
             Decided::PutBack => self.slots[origin.0].put_back(origin.1, back),
             Decided::Waits => {}
             Decided::GiveBack(leaving) => {
@@ -175,11 +175,11 @@ impl Held {
     /// Like [`Held::wish`], for a request that waits for `cost` units; it is notified of the
     /// response.
     pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<Had> {
-        let (tell, told) = oneshot::channel();
+        let (tell, receiver) = oneshot::channel();
         let mut asking = self.asking.lock();
         asking.waiting.push((cost, tell));
         self.queue(&mut asking, leases);
-        told
+        receiver
     }
 
     /// Records that the request for a lease is no longer in flight or could not be sent. It is
@@ -196,7 +196,7 @@ impl Held {
         if std::mem::replace(&mut asking.busy, true) {
             return false;
         }
-        leases.errands.lock().push(Errand::Wish(self.clone()));
+        leases.tasks.lock().push(Errand::Wish(self.clone()));
         true
     }
 
@@ -252,7 +252,7 @@ impl Held {
         let (turn, until) = (slot.turn(), slot.deadline().after(GRACE));
         let (id, left) = slot.empty()?;
         asking
-            .hands
+            .units_out
             .leave((place, turn), Leaving { id, left, until })
     }
 
@@ -282,7 +282,7 @@ impl Held {
         left.extend(
             self.asking
                 .lock()
-                .hands
+                .units_out
                 .let_go(Timestamp::from_micros(u64::MAX)),
         );
         left
@@ -296,7 +296,7 @@ impl Held {
         let mut left: Left = ended
             .filter_map(|place| self.vacate(&mut asking, place))
             .collect();
-        left.extend(asking.hands.let_go(now.after(ON_ITS_WAY)));
+        left.extend(asking.units_out.let_go(now.after(ON_ITS_WAY)));
         left
     }
 
@@ -311,7 +311,7 @@ impl Held {
     /// the list of those that hold leases.
     pub(super) fn count_or_unlist(&self) -> u64 {
         let mut asking = self.asking.lock();
-        let held = self.leases() + asking.hands.leaving();
+        let held = self.leases() + asking.units_out.leaving();
         asking.listed = held > 0;
         held
     }
@@ -322,7 +322,7 @@ impl Held {
         self.leases() == 0
             && now.since(self.demand.since()) > Micros(10 * self.terms.life.0)
             && !asking.busy
-            && asking.hands.are_empty()
+            && asking.units_out.are_empty()
     }
 
     /// The bucket's standing for a request of `cost`: the store's last state advanced by our clock,

@@ -141,8 +141,8 @@ async fn run(connection: &mut Conn, text: &str, number: u64) -> Result<Sets, Err
         }
     }
     let last = sets.pop();
-    let told = last.and_then(|rows| rows.first()?.get_opt::<u64, _>(0)?.ok());
-    if told == Some(number) {
+    let stated = last.and_then(|rows| rows.first()?.get_opt::<u64, _>(0)?.ok());
+    if stated == Some(number) {
         Ok(sets)
     } else {
         let words = "the response is that of another statement";

@@ -83,13 +83,13 @@ impl MysqlLink {
         let sets = self.chore(session, read).await?;
         let row = sets.first().and_then(|rows| rows.first());
         let origin = origin(session.print.get());
-        told(row.ok_or(UNREADABLE)?, origin).ok_or(UNREADABLE)
+        document_of(row.ok_or(UNREADABLE)?, origin).ok_or(UNREADABLE)
     }
 }
 
 const UNREADABLE: Fault = Fault::Corrupt("not a response about the document");
 
-fn told(row: &Row, origin: Option<Origin>) -> Option<ToldDocument> {
+fn document_of(row: &Row, origin: Option<Origin>) -> Option<ToldDocument> {
     let integer = |column| number(row, column).ok().flatten();
     Some(ToldDocument {
         epoch: u64::try_from(integer(0)?).unwrap_or(0),

@@ -69,8 +69,8 @@ impl MysqlLink {
         let client = Client::connect(opts.clone())
             .await
             .map_err(|error| obstacle(&error))?;
-        let told = |fault: Fault| fault.into_obstacle(&client);
-        let mut facts = Facts::ask(&client).await.map_err(told)?;
+        let obstacle_of = |fault: Fault| fault.into_obstacle(&client);
+        let mut facts = Facts::ask(&client).await.map_err(obstacle_of)?;
         if self.base.options.create && !facts.complete() && !facts.read_only {
             for statement in statements() {
                 let made = client.run(statement).await.map_err(Fault::from);
@@ -79,7 +79,7 @@ impl MysqlLink {
                     Obstacle::lasting(format!("the tables and procedures cannot be made: {why}"))
                 })?;
             }
-            facts = Facts::ask(&client).await.map_err(told)?;
+            facts = Facts::ask(&client).await.map_err(obstacle_of)?;
         }
         self.base.shared.audited(self.findings(&facts));
         if let Some(obstacle) = facts.obstacle() {
@@ -90,7 +90,7 @@ impl MysqlLink {
         }
         let has_document = document::is_there(&client, self.base.options.create)
             .await
-            .map_err(told)?;
+            .map_err(obstacle_of)?;
         Ok(Session {
             client,
             turn: Mutex::new(()),

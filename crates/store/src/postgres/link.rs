@@ -159,8 +159,12 @@ impl Database for PostgresLink {
     }
 
     async fn session(&self) -> Result<Session, Obstacle> {
-        let told = |error: tokio_postgres::Error| obstacle(&error);
-        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
+        let obstacle_of = |error: tokio_postgres::Error| obstacle(&error);
+        let (client, connection) = self
+            .config
+            .connect(self.tls.clone())
+            .await
+            .map_err(obstacle_of)?;
         let (alive, gone) = oneshot::channel::<()>();
         let ended = Rc::new(OnceCell::new());
         let closed = Rc::new(Notify::new());
@@ -181,17 +185,17 @@ impl Database for PostgresLink {
             }
         });
         let client = Rc::new(client);
-        let mut facts = Facts::ask(&client).await.map_err(told)?;
+        let mut facts = Facts::ask(&client).await.map_err(obstacle_of)?;
         if self.base.options.create && !facts.complete() && !facts.standby {
             make(&client).await?;
-            facts = Facts::ask(&client).await.map_err(told)?;
+            facts = Facts::ask(&client).await.map_err(obstacle_of)?;
         }
         let has_document = if facts.standby {
             false
         } else {
             document::is_there(&client, self.base.options.create)
                 .await
-                .map_err(told)?
+                .map_err(obstacle_of)?
         };
         self.base.shared.audited(self.findings(&facts));
         if let Some(obstacle) = facts.obstacle() {

@@ -68,8 +68,8 @@ impl Address {
                 // `unix:/path` and `unix:///path`; a host in `unix://host/path` has no meaning.
                 let path = rest.strip_prefix("//").unwrap_or(rest);
                 if !path.starts_with('/') || path.split('?').next() == Some("/") {
-                    let told = "a socket is named by its whole path: unix:/run/redis.sock";
-                    return Err(AddressError(told.into()));
+                    let why = "a socket is named by its whole path: unix:/run/redis.sock";
+                    return Err(AddressError(why.into()));
                 }
                 Ok(Self::Single(Box::new(one(&format!("redis+unix:{path}"))?)))
             }

@@ -57,12 +57,12 @@ impl Cluster {
     pub(super) async fn keep(self: Arc<Self>, common: Arc<Shared>, link: RedisLink) {
         let mut outages = Outages::of(None);
         let mut known: Vec<String> = Vec::new();
-        let mut lanes = JoinSet::new();
+        let mut connections = JoinSet::new();
         while !common.is_closed() {
             match Nodes::who_has_what(&self, &known).await {
                 Ok(layout) => {
                     known = layout.nodes;
-                    self.install(layout.masters, &common, &link, &mut lanes);
+                    self.install(layout.masters, &common, &link, &mut connections);
                     outages.up();
                 }
                 Err(error) => {
@@ -80,12 +80,12 @@ impl Cluster {
                 () = self.changed.notified() => tokio::time::sleep(APART).await,
                 () = common.woken() => {}
             }
-            while lanes.try_join_next().is_some() {}
+            while connections.try_join_next().is_some() {}
         }
         for server in &self.parts.load().servers {
             server.close();
         }
-        while lanes.join_next().await.is_some() {}
+        while connections.join_next().await.is_some() {}
         // Its servers' connections refer to the cluster.
         self.parts.store(Arc::default());
     }
@@ -96,7 +96,7 @@ impl Cluster {
         masters: HashMap<String, slots::Ranges>,
         common: &Arc<Shared>,
         link: &RedisLink,
-        lanes: &mut JoinSet<()>,
+        connections: &mut JoinSet<()>,
     ) {
         let before = self.parts.load_full();
         let mut names: Vec<&String> = masters.keys().collect();
@@ -137,7 +137,7 @@ impl Cluster {
         }
         hand_over(common, &after, slot);
         for (shared, link) in new {
-            lanes.spawn_local(lane(shared, Rc::new(link)));
+            connections.spawn_local(lane(shared, Rc::new(link)));
         }
         common.tell_tried();
     }

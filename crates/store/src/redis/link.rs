@@ -248,9 +248,9 @@ impl Link for RedisLink {
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
             reply = Box::pin(general(Some(now))).await?;
             if asks_for_more(&reply).is_some() {
-                let told =
+                let stated =
                     format!("a bucket's window is more than {FAR} windows from the server's time");
-                return Err(Trouble::Refused(told));
+                return Err(Trouble::Refused(stated));
             }
         }
         read(batch, &reply).ok_or_else(not_an_answer)
@@ -289,9 +289,9 @@ impl Link for RedisLink {
         }
         let key = format!("tollgate:{{{DOCUMENT_TAG}}}");
         let wire = &mut connection.wire.clone();
-        let told = self.document.run(wire, &key, &arguments).await;
-        let told: (u64, u64, u8, Option<String>) = told.map_err(|error| self.trouble(error))?;
-        let (epoch, now, written, text) = told;
+        let stated = self.document.run(wire, &key, &arguments).await;
+        let stated: (u64, u64, u8, Option<String>) = stated.map_err(|error| self.trouble(error))?;
+        let (epoch, now, written, text) = stated;
         Ok(ToldDocument {
             epoch,
             now: Timestamp::from_micros(now),

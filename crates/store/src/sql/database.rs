@@ -263,7 +263,10 @@ impl<D: Database> Link for D {
         };
         let written = written.map_err(|fault| D::trouble(session, fault, true))?;
         match self.present_document(session, known).await {
-            Ok(told) => Ok(ToldDocument { written, ..told }),
+            Ok(received) => Ok(ToldDocument {
+                written,
+                ..received
+            }),
             Err(fault) => {
                 let trouble = D::trouble(session, fault, true);
                 Err(match written {

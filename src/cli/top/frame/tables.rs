@@ -83,7 +83,7 @@ pub(super) fn sorted<'s>(
     // of the same names.
     let mut shared: BTreeMap<(&str, &str, Option<&str>, &str), usize> = BTreeMap::new();
     for one in seen {
-        let Ok(figures) = &one.told else { continue };
+        let Ok(figures) = &one.reported else { continue };
         for key in keys(figures) {
             let tier = key.count.tier.as_deref();
             if let Some(store) = figures.store_of(&key.limit) {
@@ -132,9 +132,9 @@ pub(super) fn limits(figures: &[&Figures]) -> Vec<LimitFigures> {
     limits
 }
 
-pub(super) fn refused_table(rows: &[Row<'_>], fleet: bool) -> Table {
+pub(super) fn refused_table(rows: &[Row<'_>], several: bool) -> Table {
     let heads = ["KEY", "LIMIT", "UNTIL", ">LOST", "SINCE", "IN LOGS"];
-    let mut table = Table::new(&heads, fleet);
+    let mut table = Table::new(&heads, several);
     for Row {
         gateway, at, key, ..
     } in rows
@@ -167,8 +167,8 @@ pub(super) fn refused_table(rows: &[Row<'_>], fleet: bool) -> Table {
     table
 }
 
-pub(super) fn near_table(rows: &[Row<'_>], fleet: bool) -> Table {
-    let mut table = Table::new(&["KEY", "LIMIT", ">LEFT", "FULL IN", "IN LOGS"], fleet);
+pub(super) fn near_table(rows: &[Row<'_>], several: bool) -> Table {
+    let mut table = Table::new(&["KEY", "LIMIT", ">LEFT", "FULL IN", "IN LOGS"], several);
     for Row { gateway, key, .. } in rows {
         let count = &key.count;
         let level = count.now.level.as_ref();

@@ -51,21 +51,21 @@ pub(super) struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
     /// Whether the last column names the gateway.
-    fleet: bool,
+    several: bool,
 }
 
 impl Table {
-    pub(super) fn new(heads: &[&'static str], fleet: bool) -> Self {
-        let last = fleet.then_some("GATEWAY");
+    pub(super) fn new(heads: &[&'static str], several: bool) -> Self {
+        let last = several.then_some("GATEWAY");
         Self {
             heads: heads.iter().copied().chain(last).collect(),
             rows: Vec::new(),
-            fleet,
+            several,
         }
     }
 
     pub(super) fn row(&mut self, gateway: &str, mut cells: Vec<Cell>) {
-        if self.fleet {
+        if self.several {
             cells.push(Cell::new(gateway, Look::Faint));
         }
         self.rows.push(cells);

@@ -137,7 +137,7 @@ impl From<&Trouble> for Unmade {
 pub(in crate::batch) struct Work {
     pub(in crate::batch) asks: Vec<Ask>,
     pub(in crate::batch) corrections: Vec<Correction>,
-    pub(in crate::batch) errands: Vec<Errand>,
+    pub(in crate::batch) tasks: Vec<Errand>,
 }
 
 impl Shared {
@@ -238,7 +238,7 @@ impl Shared {
     /// The work of the next call. Requests whose caller is gone are dropped; late ones get an
     /// error.
     pub(in crate::batch) fn take(&self) -> Option<Work> {
-        let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| {
+        let tasks = self.leases.as_ref().map_or_else(Vec::new, |leases| {
             leases.errands_of(CORRECTIONS_MAX, |name| self.has(name))
         });
         let mut corrections = self.take_heartbeats();
@@ -248,7 +248,7 @@ impl Shared {
         }
         queue.take_added_up();
         let corrections_taken = queue.correctable(corrections.len());
-        let no_others = corrections_taken == 0 && corrections.is_empty() && errands.is_empty();
+        let no_others = corrections_taken == 0 && corrections.is_empty() && tasks.is_empty();
         if no_others && queue.asks.is_empty() {
             return None;
         }
@@ -257,7 +257,7 @@ impl Shared {
         let work = Work {
             corrections,
             asks: queue.asks.drain(..asks_taken).collect(),
-            errands,
+            tasks,
         };
         if queue.has_more() {
             self.arrived.notify_one();

@@ -77,20 +77,20 @@ fn name(node: &Value, host: &str) -> Option<String> {
     let Value::Array(parts) = node else {
         return None;
     };
-    let [told, Value::Int(port), ..] = parts.as_slice() else {
+    let [stated, Value::Int(port), ..] = parts.as_slice() else {
         return None;
     };
-    let told = match told {
+    let stated = match stated {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
         Value::SimpleString(text) => text,
         Value::Nil => "",
         _ => return None,
     };
-    match told {
+    match stated {
         // The node does not know its own name.
         "?" => None,
         "" => Some(format!("{host}:{port}")),
-        told => Some(format!("{told}:{port}")),
+        stated => Some(format!("{stated}:{port}")),
     }
 }
 

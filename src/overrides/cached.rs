@@ -14,26 +14,26 @@ use crate::app::state_file::{beside, private, replace_whole};
 use tollgate_store::{Document as Shared, clock::Clock};
 
 #[derive(Debug)]
-pub(super) struct ToldFile {
+pub(super) struct CacheFile {
     path: PathBuf,
     content: Mutex<Content>,
 }
 
 #[derive(Debug)]
 struct Content {
-    written: Option<Told>,
+    written: Option<Cached>,
     /// Whether something newer could not be written.
     outdated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Told {
+struct Cached {
     /// By how many microseconds the store's clock was ahead of the wall clock.
     ahead: i64,
     text: String,
 }
 
-impl ToldFile {
+impl CacheFile {
     /// The file beside this state file.
     pub(super) fn of(state_file: &Path) -> Self {
         let path = beside(state_file, ".store-overrides");
@@ -50,11 +50,11 @@ impl ToldFile {
     /// The document in the file, and by how much the store's clock is ahead of `clock`. `None`: there is
     /// none that can be used.
     pub(super) fn document(&self, clock: &Clock) -> Option<(Document, i64)> {
-        let told = self.content.lock().written.clone()?;
-        match Document::read(&told.text) {
-            Ok(document) => Some((document, told.ahead.saturating_add(wall_ahead(clock)))),
+        let cached = self.content.lock().written.clone()?;
+        match Document::read(&cached.text) {
+            Ok(document) => Some((document, cached.ahead.saturating_add(wall_ahead(clock)))),
             Err(error) => {
-                tracing::warn!(%error, "what the store told of overrides is not obeyed until it tells more");
+                tracing::warn!(%error, "what the store said of overrides is not obeyed until it says more");
                 None
             }
         }
@@ -64,11 +64,12 @@ impl ToldFile {
     pub(super) fn keep(&self, watched: &watch::Receiver<Shared>, clock: &Clock) {
         // Locked first, so that an older text never replaces a newer one.
         let mut content = self.content.lock();
-        let told = {
+        let cached = {
             let heard = watched.borrow();
             let ahead = heard.ahead.saturating_sub(wall_ahead(clock));
-            let is_written =
-                |told: &Told| told.text == *heard.text && told.ahead.abs_diff(ahead) < DRIFT_MICROS;
+            let is_written = |cached: &Cached| {
+                cached.text == *heard.text && cached.ahead.abs_diff(ahead) < DRIFT_MICROS
+            };
             content.outdated = false;
             // One that cannot be read does not replace those that are obeyed.
             if !heard.heard
@@ -77,41 +78,41 @@ impl ToldFile {
             {
                 return;
             }
-            Told {
+            Cached {
                 ahead,
                 text: heard.text.to_string(),
             }
         };
-        let text = serde_json::to_string(&told).expect("text and numbers are JSON");
+        let text = serde_json::to_string(&cached).expect("text and numbers are JSON");
         // A crash leaves the old one or the new one.
         let written = replace_whole(&self.path, |new| new.write_all(text.as_bytes()));
         content.outdated = written.is_err();
         match written {
-            Ok(()) => content.written = Some(told),
+            Ok(()) => content.written = Some(cached),
             Err(error) => {
-                tracing::warn!(file = %self.path.display(), %error, "what the store told of overrides cannot be kept");
+                tracing::warn!(file = %self.path.display(), %error, "what the store said of overrides cannot be kept");
             }
         }
     }
 
-    /// Whether the file lacks what the store told last, so that [`ToldFile::keep`] is to be called again.
+    /// Whether the file lacks what the store told last, so that [`CacheFile::keep`] is to be called again.
     pub(super) fn is_outdated(&self) -> bool {
         self.content.lock().outdated
     }
 }
 
-fn read(path: &Path) -> Option<Told> {
-    let read = || -> io::Result<Told> {
+fn read(path: &Path) -> Option<Cached> {
+    let read = || -> io::Result<Cached> {
         let mut bytes = Vec::new();
         let file = private().read(true).open(path)?;
         file.take(BYTES_MAX).read_to_end(&mut bytes)?;
         Ok(serde_json::from_slice(&bytes)?)
     };
     match read() {
-        Ok(told) => Some(told),
+        Ok(cached) => Some(cached),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::warn!(file = %path.display(), %error, "what the store told of overrides cannot be read");
+            tracing::warn!(file = %path.display(), %error, "what the store said of overrides cannot be read");
             None
         }
     }
