@@ -24,6 +24,7 @@ use tollgate_policy::{Policy, Sought, keys};
 pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
 pub(super) use numbers::{numbers, overridden_by};
+use recorded::Recorded;
 pub(super) use recorded::own_line;
 pub use recorded::record_end;
 
@@ -191,9 +192,13 @@ impl Live {
             self.record(
                 &mut prepared,
                 by,
-                (wanted, outcome),
-                (level, &one),
-                self.key(&sought.key),
+                wanted,
+                outcome,
+                Recorded {
+                    key: self.key(&sought.key),
+                    before: level,
+                    one: &one,
+                },
             )?;
             if let Some(problem) = unsure {
                 return Err(problem);

@@ -15,7 +15,7 @@ use tollgate_policy::keys;
 use super::Options;
 use super::audit::{Audit, PENALTIES, Prepared};
 use super::live::{Live, moment};
-use super::overrides::{Overridden, begun, emit, own_line};
+use super::overrides::{Overridden, emit, overridden_by, own_line};
 use crate::overrides::{Event, InForce, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.
@@ -67,7 +67,7 @@ impl Live {
             };
             emit(&self.events, &event);
             record(&mut audit, &own_line(&event.one, true));
-            if begun.len() < TOLD_MAX {
+            if begun.len() < BEGUN_MAX {
                 begun.push(event);
             }
         }
@@ -121,7 +121,7 @@ impl Live {
         });
         match penalty {
             Some(block) => Some(penalized(limit, &block)),
-            None => found.map(|one| begun(&one, &self.current.load())),
+            None => found.map(|one| overridden_by(&one, &self.current.load())),
         }
     }
 
@@ -203,4 +203,4 @@ const EVERY: Duration = Duration::from_millis(100);
 const ONE_BY_ONE: usize = 8;
 
 /// The most penalties whose ends are reported.
-const TOLD_MAX: usize = 1_024;
+const BEGUN_MAX: usize = 1_024;

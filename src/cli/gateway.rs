@@ -34,7 +34,7 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// At one of `all` addresses, of which `left` are left with this one.
-    pub(super) fn new(patience: Duration, until: Instant, (left, all): (usize, usize)) -> Self {
+    pub(super) fn new(patience: Duration, until: Instant, left: usize, all: usize) -> Self {
         Self {
             patience,
             until,

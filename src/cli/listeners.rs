@@ -120,7 +120,7 @@ impl Gateway {
                     let changed = connection.change(method, path, sent, body);
                     return changed
                         .map_err(|error| no_response("", &error))
-                        .and_then(document_of);
+                        .and_then(|(status, body)| document_of(status, &body));
                 }
                 Err(error) => reasons.add(&place, no_response("", &error)),
             }
@@ -135,7 +135,7 @@ impl Gateway {
         let mut reasons = Reasons::default();
         for (place, attempt) in self.attempts()? {
             match ask(&place, &attempt) {
-                Ok(response) => return document_of(response),
+                Ok((status, body)) => return document_of(status, &body),
                 Err(error) => reasons.add(&place, no_response("", &error)),
             }
         }
@@ -238,11 +238,11 @@ pub(super) fn encoded(part: &str) -> String {
 }
 
 /// The document in a response, or why there is none.
-fn document_of<T: DeserializeOwned>((status, body): (u16, String)) -> Result<T, String> {
+fn document_of<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, String> {
     if status != 200 {
-        return Err(reason(&body));
+        return Err(reason(body));
     }
-    serde_json::from_str(&body).map_err(|error| {
+    serde_json::from_str(body).map_err(|error| {
         format!(
             "its response cannot be read (is this an admin listener, and of the same version?): {error}"
         )

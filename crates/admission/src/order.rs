@@ -118,12 +118,14 @@ impl Admission {
             return Step::Refuse(Refusal::NoRoute);
         };
         account.route = Some(matched.route);
-        let into = (&mut self.who, &mut account.claims);
-        let (described, seconds) = (request.described, request.seconds);
-        match request
-            .policy
-            .claim(into, matched, described, request.length, seconds)
-        {
+        match request.policy.claim(
+            &mut self.who,
+            &mut account.claims,
+            matched,
+            request.described,
+            request.length,
+            request.seconds,
+        ) {
             Claimed::Complete => self.draw_next(),
             Claimed::Refused(refusal) => self.refuse_charged(Refusal::Unidentified(refusal)),
             Claimed::Unverified if account.claims.is_empty() => self.verify(account, request),
@@ -182,12 +184,14 @@ impl Admission {
         let Some(matched) = &request.matched else {
             return Step::Refuse(Refusal::NoRoute);
         };
-        let into = (&mut self.who, &mut account.claims);
-        let (described, seconds) = (request.described, request.seconds);
-        match request
-            .policy
-            .claim_verified(into, matched, described, request.length, seconds)
-        {
+        match request.policy.claim_verified(
+            &mut self.who,
+            &mut account.claims,
+            matched,
+            request.described,
+            request.length,
+            request.seconds,
+        ) {
             Ok(()) => self.draw_next(),
             Err(refusal) => self.refuse_charged(Refusal::Unidentified(refusal)),
         }

@@ -29,7 +29,8 @@ impl Policy {
     /// the Unix epoch.
     pub fn claim(
         &self,
-        (who, claims): (&mut Identified, &mut Claims),
+        who: &mut Identified,
+        claims: &mut Claims,
         matched: &Match<'_>,
         request: &Descriptor<'_>,
         length: Option<u64>,
@@ -41,7 +42,7 @@ impl Policy {
         let may_be_empty = length == Some(0) || request.is_body_elsewhere;
         if may_be_empty && self.preflight(request).is_some() {
             self.place_into(who, matched, request, now);
-            claims.add_route(self, (0, matched), who, headers, body);
+            claims.add_route(self, 0, matched, who, headers, body);
             claims.drop_reservations(self);
             return Claimed::Complete;
         }
@@ -50,14 +51,14 @@ impl Policy {
             ..self.evidence(matched, request, now)
         };
         let Err(refusal) = self.plans[matched.route].identify(evidence, who) else {
-            claims.add_route(self, (0, matched), who, headers, body);
+            claims.add_route(self, 0, matched, who, headers, body);
             return match self.unpriced(claims) {
                 Some(refusal) => Claimed::Refused(self.lacking(refusal, matched, body)),
                 None => Claimed::Complete,
             };
         };
         self.place_into(who, matched, request, now);
-        claims.add_route(self, (0, matched), who, headers, body);
+        claims.add_route(self, 0, matched, who, headers, body);
         if refusal.reason == IdentityReason::Unverified {
             return Claimed::Unverified;
         }
@@ -77,7 +78,7 @@ impl Policy {
     ) {
         let mut who = Identified::default();
         self.place_into(&mut who, matched, request, now);
-        claims.add_route(self, (0, matched), &who, request.headers, None.into());
+        claims.add_route(self, 0, matched, &who, request.headers, None.into());
         claims.retain_counting(self, status);
     }
 
@@ -88,7 +89,8 @@ impl Policy {
     /// When an identity refuses; the claims are then those of limits that count such refusals.
     pub fn claim_verified(
         &self,
-        (who, claims): (&mut Identified, &mut Claims),
+        who: &mut Identified,
+        claims: &mut Claims,
         matched: &Match<'_>,
         request: &Descriptor<'_>,
         length: Option<u64>,
@@ -103,7 +105,7 @@ impl Policy {
         }
         *who = verified;
         *claims = Claims::default();
-        claims.add_route(self, (0, matched), who, request.headers, body);
+        claims.add_route(self, 0, matched, who, request.headers, body);
         match self.unpriced(claims) {
             Some(refusal) => Err(self.lacking(refusal, matched, body)),
             None => Ok(()),

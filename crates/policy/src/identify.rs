@@ -65,7 +65,7 @@ impl Policy {
         body: impl Into<SentBody<'b>>,
     ) -> Claims {
         let mut claims = Claims::default();
-        claims.add_route(self, (target, matched), who, headers, body.into());
+        claims.add_route(self, target, matched, who, headers, body.into());
         claims
     }
 

@@ -283,11 +283,11 @@ impl Leases {
     /// Messages for the store, at most `most`.
     #[cfg(test)]
     pub(crate) fn tasks(&self, most: usize) -> Vec<Errand> {
-        self.errands_of(most, |_| true)
+        self.tasks_of(most, |_| true)
     }
 
     /// Messages for the server that `has` these buckets, at most `most`.
-    pub(crate) fn errands_of(&self, most: usize, has: impl Fn(&Name) -> bool) -> Vec<Errand> {
+    pub(crate) fn tasks_of(&self, most: usize, has: impl Fn(&Name) -> bool) -> Vec<Errand> {
         self.sweep();
         let mut tasks = self.tasks.lock();
         let mut left = most;

@@ -93,7 +93,8 @@ fn decide(
     let (mut who, mut claims) = (Identified::default(), Claims::default());
     let seconds = now.as_micros() / 1_000_000;
     let claimed = policy.claim(
-        (&mut who, &mut claims),
+        &mut who,
+        &mut claims,
         &matched,
         &described,
         Some(0),

@@ -41,13 +41,7 @@ pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
     let mut account = Account::new(engine.clock.now());
     let mut admission = Admission::default();
     let at = account.at;
-    let step = advance(
-        shared,
-        &snapshot,
-        (&mut admission, &mut account),
-        request,
-        at,
-    );
+    let step = advance(shared, &snapshot, &mut admission, &mut account, request, at);
     match step {
         Ok(Step::Admit) if snapshot.is_final(&account) => {
             Next::Admit(Due::Headers(quota_headers(&snapshot, &account)))
@@ -65,7 +59,8 @@ pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
 pub(super) fn resume<B: Body>(
     shared: &Shared,
     request: &Request<B>,
-    (mut passage, mut admission): (Box<Passage>, Admission),
+    mut passage: Box<Passage>,
+    mut admission: Admission,
 ) -> Next {
     let Passage {
         snapshot,
@@ -74,7 +69,7 @@ pub(super) fn resume<B: Body>(
         ..
     } = &mut *passage;
     let now = engine.clock.now();
-    let step = advance(shared, snapshot, (&mut admission, account), request, now);
+    let step = advance(shared, snapshot, &mut admission, account, request, now);
     conclude(passage, admission, step)
 }
 
@@ -85,7 +80,8 @@ pub(super) fn resume<B: Body>(
 fn advance<B: Body>(
     shared: &Shared,
     snapshot: &Snapshot,
-    (admission, account): (&mut Admission, &mut Account),
+    admission: &mut Admission,
+    account: &mut Account,
     request: &Request<B>,
     now: Timestamp,
 ) -> Result<Step, Problem> {

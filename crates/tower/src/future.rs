@@ -106,9 +106,9 @@ where
                     shared,
                     waiting,
                 } => {
-                    let waited = ready!(work.as_mut().poll(context));
+                    let (passage, admission) = ready!(work.as_mut().poll(context));
                     let (_, request) = waiting.as_ref().expect(AFTER_END);
-                    match resume(shared, request, waited) {
+                    match resume(shared, request, passage, admission) {
                         Next::Wait(more) => {
                             *work = more;
                             continue;

@@ -2,7 +2,7 @@
 //! known, because an override outlasts what the gateway remembers of refused keys, and of a limit
 //! that a reload has removed.
 
-use super::{Changed, ChangedLimit, FORMAT, Wanted, overridden_by, problem};
+use super::{Changed, ChangedLimit, FORMAT, Recorded, Wanted, overridden_by, problem};
 use crate::admin::api::Problem;
 use crate::admin::audit::Outcome;
 use crate::admin::changes::By;
@@ -88,9 +88,13 @@ impl Live {
                 self.record(
                     &mut prepared,
                     by,
-                    (wanted, outcome),
-                    (now(), &lifted),
-                    key.clone(),
+                    wanted,
+                    outcome,
+                    Recorded {
+                        key: key.clone(),
+                        before: now(),
+                        one: &lifted,
+                    },
                 )?;
             }
             if let Some(problem) = unsure {

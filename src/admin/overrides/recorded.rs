@@ -51,16 +51,25 @@ pub(in crate::admin) fn own_line(one: &InForce, begins: bool) -> Line<'_, Entry>
     }
 }
 
+/// What the audit says of the bucket that was changed.
+pub(super) struct Recorded<'c> {
+    pub(super) key: Key,
+    /// How the bucket stood before.
+    pub(super) before: Now,
+    pub(super) one: &'c ChangedLimit,
+}
+
 impl Live {
-    /// Writes the line of the audit about a change of a bucket that stood at `before`.
+    /// Writes the line of the audit about a change.
     pub(super) fn record(
         &self,
         audit: &mut Prepared<'_>,
         by: &By<'_>,
-        (wanted, outcome): (&Wanted<'_>, Outcome),
-        (before, one): (Now, &ChangedLimit),
-        key: Key,
+        wanted: &Wanted<'_>,
+        outcome: Outcome,
+        change: Recorded<'_>,
     ) -> Result<(), Problem> {
+        let Recorded { key, before, one } = change;
         let setting = |overridden: &Option<Overridden>| {
             let overridden = overridden.as_ref();
             overridden.map(|overridden| overridden.setting.clone())

@@ -183,7 +183,7 @@ mod tests {
 
     /// An attempt at the only address of a gateway.
     fn attempt(patience: Duration) -> Attempt {
-        Attempt::new(patience, Instant::now() + patience, (1, 1))
+        Attempt::new(patience, Instant::now() + patience, 1, 1)
     }
 
     /// A listener whose backlog takes the connection and that never responds.

@@ -80,7 +80,7 @@ impl Iterator for Attempts<'_> {
         let has_time = left == self.all || Instant::now() < self.until;
         let place = self.places.next().filter(|_| has_time)?;
         let connected = Rc::clone(&self.connected);
-        let attempt = Attempt::new(self.patience, self.until, (left, self.all));
+        let attempt = Attempt::new(self.patience, self.until, left, self.all);
         Some((place, attempt.noting(connected)))
     }
 }

@@ -65,7 +65,8 @@ impl Claims {
     pub(crate) fn add_route(
         &mut self,
         policy: &Policy,
-        (target, matched): (usize, &Match<'_>),
+        target: usize,
+        matched: &Match<'_>,
         who: &Identified,
         headers: &HeaderMap,
         body: SentBody<'_>,

@@ -90,8 +90,8 @@ fn claimed_at(policy: &Policy, line: &str, facts: BodyFacts) -> (Claimed, Claims
     request.body.set(Some(&facts));
     let matched = policy.route(&request).expect("a route");
     let (mut who, mut claims) = (Identified::default(), Claims::default());
-    let into = (&mut who, &mut claims);
-    (policy.claim(into, &matched, &request, None, 0), claims)
+    let claimed = policy.claim(&mut who, &mut claims, &matched, &request, None, 0);
+    (claimed, claims)
 }
 
 /// What the first limit charges.

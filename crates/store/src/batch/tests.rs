@@ -117,7 +117,7 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
         });
         let store = async {
             loop {
-                for errand in leases.errands(10) {
+                for errand in leases.tasks(10) {
                     let Errand::Wish(held) = errand else {
                         panic!("nothing is given back")
                     };

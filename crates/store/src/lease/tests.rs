@@ -80,8 +80,8 @@ fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>) ->
 
 /// What goes back: which leases, and what was left of them.
 fn returned(leases: &Leases) -> Vec<(u64, u64)> {
-    let errands = leases.errands(usize::MAX).into_iter();
-    errands
+    let tasks = leases.tasks(usize::MAX).into_iter();
+    tasks
         .filter_map(|errand| {
             if let Errand::Return(one) = errand {
                 Some((one.id, one.units()))

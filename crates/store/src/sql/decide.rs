@@ -102,7 +102,10 @@ impl Decider {
             .filter(|&bucket| changed[bucket])
             .map(|bucket| {
                 let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], mark.print, now);
-                (bucket, row.map(|row| parts[bucket].close(row)))
+                (
+                    bucket,
+                    row.map(|(row, gone)| parts[bucket].close(row, gone)),
+                )
             })
             .collect();
         Decided {

@@ -140,7 +140,7 @@ impl Parts {
 
     /// The row of a bucket with its leases, built from its row without them, and when the row may
     /// be deleted.
-    pub(super) fn close(&self, (mut row, gone): (Vec<i64>, i64)) -> (Vec<i64>, i64) {
+    pub(super) fn close(&self, mut row: Vec<i64>, gone: i64) -> (Vec<i64>, i64) {
         let Some(last) = self
             .leases
             .last()

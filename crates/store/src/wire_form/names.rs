@@ -76,7 +76,8 @@ impl Names {
     }
 
     /// The name of a store that keeps its data there. With another secret it has other buckets.
-    pub(crate) fn store(&self, (print, database): Origin) -> u64 {
+    pub(crate) fn store(&self, origin: Origin) -> u64 {
+        let (print, database) = origin;
         let place = [print.to_le_bytes(), database.to_le_bytes()].concat();
         let hash = self.secret.bytes(&[b"store ", &place[..]].concat());
         #[expect(clippy::cast_possible_truncation, reason = "64 bits of a hash")]

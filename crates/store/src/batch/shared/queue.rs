@@ -239,7 +239,7 @@ impl Shared {
     /// error.
     pub(in crate::batch) fn take(&self) -> Option<Work> {
         let tasks = self.leases.as_ref().map_or_else(Vec::new, |leases| {
-            leases.errands_of(CORRECTIONS_MAX, |name| self.has(name))
+            leases.tasks_of(CORRECTIONS_MAX, |name| self.has(name))
         });
         let mut corrections = self.take_heartbeats();
         let mut queue = self.queue.lock();

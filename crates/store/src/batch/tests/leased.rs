@@ -215,9 +215,9 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
                 .is_pending()
         );
     }
-    let errands = leases.errands(10);
-    let Some(Errand::Wish(held)) = errands.first() else {
-        panic!("a lease is wished for: {errands:?}")
+    let tasks = leases.tasks(10);
+    let Some(Errand::Wish(held)) = tasks.first() else {
+        panic!("a lease is wished for: {tasks:?}")
     };
     let (wishing, _) = held.depart(&leases);
     let id = wishing.wish().id;
@@ -226,15 +226,15 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
     for _ in 0..2 {
         clock.advance(Micros(10_000));
-        let errands = leases.errands(10);
-        let [Errand::Return(returned)] = errands.as_slice() else {
-            panic!("one that goes back: {errands:?}")
+        let tasks = leases.tasks(10);
+        let [Errand::Return(returned)] = tasks.as_slice() else {
+            panic!("one that goes back: {tasks:?}")
         };
         assert_eq!((returned.id, returned.units()), (id, 5));
         let work = super::super::shared::Work {
             asks: Vec::new(),
             corrections: Vec::new(),
-            errands,
+            tasks,
         };
         let (_, outcome) = flush(&shared, &never, &(), work).await;
         assert!(outcome.is_err() && leases.any());
@@ -270,9 +270,9 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         let mut first = Box::pin(servers.draw(names.wants(&claims), &deadline));
         assert!(first.as_mut().poll(&mut context).is_pending());
         drop(first);
-        let errands = leases.errands(10);
-        let [Errand::Wish(held)] = errands.as_slice() else {
-            panic!("a lease is wished for: {errands:?}")
+        let tasks = leases.tasks(10);
+        let [Errand::Wish(held)] = tasks.as_slice() else {
+            panic!("a lease is wished for: {tasks:?}")
         };
         let (wishing, _) = held.depart(&leases);
         wishing.answered(5, None, START, leases.clock().boot());

@@ -133,7 +133,7 @@ async fn heartbeat_of_a_call_that_did_nothing_is_not_repeated() {
     let work = Work {
         asks: Vec::new(),
         corrections: vec![beat],
-        errands: Vec::new(),
+        tasks: Vec::new(),
     };
     let _ = flush(&shared, &Failing(Trouble::Unfit), &(), work).await;
     assert_eq!(shared.corrections_queued(), 0, "the next one is read anew");

@@ -16,13 +16,13 @@ fn lease_rest_goes_back_at_its_end_and_is_lost_when_late() {
     let id = lease(10);
     assert!(ask(&held, 3, &clock));
     clock.advance(Micros(99_000));
-    assert!(leases.errands(10).is_empty(), "it has not ended");
+    assert!(leases.tasks(10).is_empty(), "it has not ended");
     clock.advance(Micros(11_000));
     assert!(returned(&leases) == [(id, 7)]);
     assert!(!leases.any());
     lease(10);
     clock.advance(Micros::from_secs(1));
-    assert!(leases.errands(10).is_empty(), "the store has forgotten it");
+    assert!(leases.tasks(10).is_empty(), "the store has forgotten it");
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 10);
     lease(10);
     leases.give_all_back();
@@ -44,8 +44,8 @@ fn lease_return_that_comes_too_late_or_never_is_counted_as_forfeited() {
         let (wishing, _) = held.depart(&leases);
         wishing.answered(units, None, clock.now(), clock.boot());
         clock.advance(Micros(110_000));
-        let errands = leases.errands(10);
-        let [Errand::Return(returned)] = &errands[..] else {
+        let tasks = leases.tasks(10);
+        let [Errand::Return(returned)] = &tasks[..] else {
             panic!("one lease goes back");
         };
         returned.clone()

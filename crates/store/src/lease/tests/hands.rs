@@ -55,7 +55,7 @@ fn lease_return_lost_is_sent_again_as_long_as_it_matters() {
     let id = lease(5, None);
     clock.advance(Micros(100_000));
     let lost = || {
-        let returns = leases.errands(10).into_iter().map(|errand| match errand {
+        let returns = leases.tasks(10).into_iter().map(|errand| match errand {
             Errand::Return(one) => one,
             Errand::Wish(_) => unreachable!("nothing is wished for"),
         });

@@ -17,8 +17,8 @@ fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
     assert!(held.is_low(clock.boot(), 2));
     assert!(held.wish(&leases));
     assert!(!held.wish(&leases), "one is queued");
-    let errands = leases.errands(10);
-    assert!(matches!(errands.as_slice(), [Errand::Wish(_)]));
+    let tasks = leases.tasks(10);
+    assert!(matches!(tasks.as_slice(), [Errand::Wish(_)]));
     let (wishing, used_up) = held.depart(&leases);
     assert_eq!(
         (wishing.wish().units, wishing.wish().needed, used_up.len()),
@@ -82,12 +82,12 @@ fn lease_request_without_a_response_releases_the_next_and_wakes_waiters() {
     let mut waits = held.wait(5, &leases);
     let (wishing, _) = held.depart(&leases);
     assert_eq!(wishing.wish().needed, 5);
-    assert_eq!(leases.errands(10).len(), 1);
+    assert_eq!(leases.tasks(10).len(), 1);
     let mut comes_later = held.wait(2, &leases);
-    assert!(leases.errands(10).is_empty());
+    assert!(leases.tasks(10).is_empty());
     drop(wishing);
     let wishes = leases
-        .errands(10)
+        .tasks(10)
         .into_iter()
         .filter(|errand| matches!(errand, Errand::Wish(_)));
     assert_eq!(wishes.count(), 1, "for the request that came later");
@@ -185,6 +185,6 @@ fn lease_errands_beyond_one_call_wait_for_the_next() {
     for _ in 0..5 {
         lease(5, None);
     }
-    assert_eq!(leases.errands(2).len(), 2);
-    assert_eq!((leases.errands(2).len(), leases.errands(2).len()), (1, 0));
+    assert_eq!(leases.tasks(2).len(), 2);
+    assert_eq!((leases.tasks(2).len(), leases.tasks(2).len()), (1, 0));
 }

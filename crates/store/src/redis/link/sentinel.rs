@@ -77,11 +77,9 @@ fn is_master(role: &Value) -> bool {
     }
 }
 
-fn address(
-    (host, port): &Place,
-    (master, tls, certificates): Like<'_>,
-) -> Result<ConnectionInfo, RedisError> {
-    let (host, port) = (host.clone(), *port);
+fn address(place: &Place, like: Like<'_>) -> Result<ConnectionInfo, RedisError> {
+    let (master, tls, certificates) = like;
+    let (host, port) = place.clone();
     let addr = if tls {
         ConnectionAddr::TcpTls {
             host,

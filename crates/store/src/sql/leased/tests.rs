@@ -124,7 +124,7 @@ fn sql_rows_keep_the_state_of_the_core() {
             most_leases = most_leases.max(core.leases.len());
             opened.kept = Kept::from_parts(limit.algorithm.clone(), state, 0);
             row = fields::close(&shape, &opened, mark.print, now)
-                .map(|row| parts.close(row))
+                .map(|(row, gone)| parts.close(row, gone))
                 .map(|(row, gone)| {
                     let last = core
                         .leases
@@ -182,7 +182,9 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
     );
     let mut opened = fields::open(&shape, None, now, HOLD, mark).expect("no row");
     opened.kept = Kept::from_parts(large.algorithm.clone(), state, 0);
-    let (row, _) = parts.close(fields::close(&shape, &opened, mark.print, now).expect("not full"));
+    let closed = fields::close(&shape, &opened, mark.print, now);
+    let (row, gone) = closed.expect("not full");
+    let (row, _) = parts.close(row, gone);
 
     let batch = batch(&names, &small);
     let shape = &batch.buckets[0].1;
