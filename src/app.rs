@@ -74,7 +74,7 @@ pub struct RunningGateway {
     kept: Mutex<Vec<Kept>>,
     /// The addresses of the sockets that a service manager holds.
     activated: Vec<String>,
-    /// Serves the draws of the previous gateway process, if there was one.
+    /// Takes the corrections that the previous gateway process sends, if there was one.
     relay: Option<Relay>,
     overrides: Option<OwnThread>,
     /// Whether another process has replaced it.

@@ -12,7 +12,7 @@
 //! | [`tollgate_store`] | where buckets live: in the process, in Redis, in PostgreSQL, in MariaDB or MySQL; the only reader of time |
 //! | [`tollgate_limiter`] | decides: deadlines, store failure, shadow limits; the only maker of a permit |
 //! | [`tollgate_admission`] | the order in which a request is admitted, and what its response settles |
-//! | [`tollgate_telemetry`] | metrics and logs; uses no other crate of the workspace |
+//! | [`tollgate_telemetry`] | metrics and logs; uses only `tollgate_limit` |
 //! | `tollgate_http1` | HTTP/1 messages without I/O; the one decision of where a body ends |
 //! | [`tollgate_net`] | connections: listeners, workers, timers, TLS; drives HTTP/1 and hyper's HTTP/2 |
 //! | [`tollgate_gateway`] | the request path: applies limits, then forwards or refuses |

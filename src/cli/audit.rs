@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::args::GatewaysAndFormat;
 use super::listeners::{self, Gateway};
 use super::stop::Ended;
-use crate::admin::audit::{Entries, words as words_of};
+use crate::admin::audit::Entries;
 use crate::admin::live::Key;
 
 pub(super) fn audit(asked: &GatewaysAndFormat) -> Ended {
@@ -29,8 +29,7 @@ fn words(to: &mut String, gateway: &str, reported: &Entries) -> std::fmt::Result
 
 fn entry(to: &mut String, entry: &Value) -> std::fmt::Result {
     let text = |member: &str| entry.get(member).and_then(Value::as_str);
-    // Older gateways do not word their entries.
-    let done = text("words").map_or_else(|| words_of(entry), str::to_owned);
+    let done = text("words").unwrap_or("?");
     writeln!(to, "change     {} {done}", text("at").unwrap_or("?"))?;
     if let Some(reason) = text("reason") {
         writeln!(to, "           reason: {reason}")?;

@@ -49,8 +49,7 @@ pub enum Rejection {
     TooBigToRoute,
     /// The body cannot be read for the values that decide about the request.
     Body(BodyFlaw),
-    /// A store did not respond, and its limit is configured to refuse in that case; or the new
-    /// process of an upgrade, which has the bucket, did not.
+    /// A store did not respond, and its limit is configured to refuse in that case.
     StoreDown(Unavailable),
     Overloaded,
     /// The bodies that are held for decisions take all of their memory.

@@ -17,8 +17,7 @@ pub enum Decision {
     Allow(Permit),
     /// The request is refused with 429.
     Deny(Denied),
-    /// The store or process that has the buckets did not respond, and the limit requires its
-    /// decision: 503.
+    /// The store did not respond, and the limit requires its decision: 503.
     Unavailable(Unavailable),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A block refuses before anything is drawn. A claim without a limit is not drawn. A claim with other
 //! numbers is drawn under them, as one of another tier. So neither the beginning nor the end of an
-//! override refills anything (DESIGN: "Several numbers for one bucket").
+//! override refills anything (DESIGN: "Several numbers draw from one bucket").
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! An entry of the audit in words, for the document and for `tollgate audit`.
+//! An entry of the audit in words.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,7 +9,6 @@ use crate::overrides::Setting;
 use tollgate_policy::keys;
 
 /// What an entry says was done: "ann blocked caller globex under api until 2030-01-31T18:00:00.000Z".
-/// It is made from the entry as JSON, as the program also reads entries of gateways that do not word them.
 pub fn words(entry: &Value) -> String {
     let operator = text(entry, "operator").unwrap_or("?");
     let action = text(entry, "action").unwrap_or("?");

@@ -168,7 +168,8 @@ fn replay(
     for (part, (verdict, next)) in group.parts.iter().zip(judged) {
         let bucket = part.bucket as usize;
         let algorithm = batch.buckets[bucket].1.algorithm();
-        if let (true, Some(next)) = (granted, next) {
+        // A claim of cost zero leaves the bucket unchanged.
+        if let (true, Some(next)) = (granted && part.cost > 0, next) {
             algorithm.apply(&mut states[bucket], next);
         }
         standings.push(Standing::new(
