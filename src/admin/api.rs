@@ -28,7 +28,7 @@ use tollgate_limit::hex;
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Problem {
     #[serde(skip)]
-    code: StatusCode,
+    pub(super) code: StatusCode,
     title: &'static str,
     status: u16,
     detail: String,
@@ -176,14 +176,16 @@ impl KeyPath {
 }
 
 /// The key in a path that ends with `action` (`""`: with nothing), the part that a router cannot tell
-/// from the key.
+/// from the key. Without an action, the second part is a value, whatever its name is.
 ///
 /// # Errors
 /// If it has another end, or is not percent-encoded UTF-8.
 pub(super) fn key_path(uri: &Uri, action: &str) -> Result<KeyPath, Problem> {
     let path = uri.path().strip_prefix("/api/v1/keys/").unwrap_or_default();
     let ends = |action: &&str| path.ends_with(&format!("/{action}"));
-    let found = ["reset", "override", "grant"].into_iter().find(ends);
+    let is_value = action.is_empty() && path.split('/').count() == 2;
+    let mut actions = ["reset", "override", "grant"].into_iter();
+    let found = actions.find(|action| !is_value && ends(action));
     if found.unwrap_or_default() != action {
         let allowed = match found {
             Some("override") => "PUT, DELETE",

@@ -36,8 +36,6 @@ pub struct Live {
     pub penalties: Penalties,
     /// How long the response that is being made waits for the store.
     pub waits: Waits,
-    /// Locked while units are granted.
-    pub granting: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -145,6 +145,7 @@ impl Live {
                 end: *end,
                 operator: by.operator.name.clone(),
                 reason: wanted.reason.to_owned(),
+                grant: wanted.grant.clone(),
             });
             let of_new = |new: &NewOverride| {
                 let until = self.overrides.end(limit.placement, new.end);
@@ -170,7 +171,14 @@ impl Live {
                     // Another gateway may have changed it once more.
                     let shown = self.overridden(limit, &sought.key);
                     let own = |new: &NewOverride| {
-                        let shown = shown.filter(|shown| shown.setting == new.setting);
+                        let shown = shown.filter(|shown| match new.grant {
+                            None => shown.setting == new.setting,
+                            // The sum is the document's.
+                            Some(_) => {
+                                let granted = &shown.setting.granted;
+                                (granted, &shown.reason) == (&new.setting.granted, &new.reason)
+                            }
+                        });
                         shown.unwrap_or_else(|| of_new(new))
                     };
                     (new.as_ref().map(own), None)
@@ -250,7 +258,7 @@ impl Live {
 
 fn problem(limit: &str, error: &ChangeError) -> Problem {
     let code = match error {
-        ChangeError::TooMany(_) => StatusCode::CONFLICT,
+        ChangeError::TooMany(_) | ChangeError::Conflict(_) => StatusCode::CONFLICT,
         ChangeError::Unavailable(_) | ChangeError::Unsure(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     Problem::new(code, format!("limit `{limit}`: {error}"))

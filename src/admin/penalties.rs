@@ -107,6 +107,7 @@ impl Live {
             until: one.until,
             operator: OPERATOR.to_owned(),
             reason: one.penalty.after(),
+            grants: Vec::new(),
         }
     }
 

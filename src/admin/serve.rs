@@ -54,10 +54,12 @@ async fn accept(listener: &Listener, options: &Arc<Options>) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        match served.have_room().await {
+        match served.have_room() {
             true => served.open(stream, peer, &router),
             false => refused.open(stream, peer, &full),
         }
+        // Its request may have come with it: it is read before another client can have it closed.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -92,26 +94,19 @@ impl Drop for Busy {
 impl Connections {
     /// Makes room for one more. Clients that hold connections open must not block a probe, so the one
     /// that has been idle for longest is closed; a busy one never is. Returns whether there is room.
-    async fn have_room(&mut self) -> bool {
-        let until = Instant::now() + 2 * GRACE;
-        while Instant::now() < until {
-            self.0.retain(|one| !one.task.is_finished());
-            if self.0.len() < CONNECTIONS_MAX {
-                return true;
-            }
-            let idle = self.0.iter().enumerate();
-            let idle = idle.filter_map(|(place, one)| Some(((*one.idle.0.lock())?, place)));
-            match idle.min() {
-                None => return false,
-                Some((since, place)) if since.elapsed() >= GRACE => {
-                    self.0.remove(place).task.abort();
-                    return true;
-                }
-                // Its request may be on its way.
-                Some(_) => tokio::time::sleep(LOOK_AGAIN).await,
-            }
+    /// It never waits, because all clients that connect would wait with it.
+    fn have_room(&mut self) -> bool {
+        self.0.retain(|one| !one.task.is_finished());
+        if self.0.len() < CONNECTIONS_MAX {
+            return true;
         }
-        false
+        let idle = self.0.iter().enumerate();
+        let idle = idle.filter_map(|(place, one)| Some(((*one.idle.0.lock())?, place)));
+        let Some((_, place)) = idle.min() else {
+            return false;
+        };
+        self.0.remove(place).task.abort();
+        true
     }
 
     fn open(&mut self, stream: Connection, peer: Peer, router: &Router) {
@@ -158,12 +153,6 @@ async fn connection(stream: Connection, peer: Arc<Peer>, router: Router, idle: A
 
 /// There are few probes and scrapers, so a larger number is a mistake.
 const CONNECTIONS_MAX: usize = 64;
-
-/// How long a connection may be idle before it is closed for another one.
-const GRACE: Duration = Duration::from_millis(250);
-
-/// The interval at which a full listener looks for a connection to close.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The timeout for a request's head, and between two requests of a connection: longer than common
 /// scrape intervals.

@@ -217,6 +217,35 @@ fn admin_connection_beyond_the_bound_is_told_to_come_again() {
     assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
 }
 
+/// Strangers that connect while others are busy do not make the listener wait.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test of how long a client waits"
+)]
+fn admin_probe_does_not_wait_for_room() {
+    let held = Arc::new(parking_lot::Mutex::new(()));
+    let waits = Arc::clone(&held);
+    let (admin, ..) = start_with(move || {
+        drop(waits.lock());
+        Ok("reloaded".to_owned())
+    });
+    let all = held.lock();
+    let connect = |sent: &str| {
+        let mut stream = TcpStream::connect(address(&admin)).expect("it listens");
+        stream.write_all(sent.as_bytes()).expect("sent");
+        stream
+    };
+    let post = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let busy: Vec<TcpStream> = (0..63).map(|_| connect(post)).collect();
+    let idle: Vec<TcpStream> = (0..30).map(|_| connect("G")).collect();
+    let since = std::time::Instant::now();
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
+    let waited = since.elapsed();
+    assert!(waited < std::time::Duration::from_secs(3), "{waited:?}");
+    drop((all, busy, idle));
+}
+
 fn events(admin: &Admin, head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address(admin)).expect("it listens");
     let head = format!("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
@@ -354,7 +383,6 @@ pub(super) fn live_of(file: &str) -> Live {
         names: KeyNames::new([7; 16]),
         plain_keys: false,
         waits: Waits::default(),
-        granting: Arc::default(),
         penalties: Default::default(),
     }
 }

@@ -57,7 +57,6 @@ impl Core {
                 names: self.names,
                 plain_keys: in_force.log.keys == LogKeys::Plain,
                 waits: admin::Waits::default(),
-                granting: Arc::default(),
                 overrides: self.overrides.clone(),
                 penalties: admin::Penalties::default(),
             },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::document::hexadecimal;
-use super::{Document, Entry, InForce, Kept, Overrides, Setting, theirs, too_many};
+use super::{Document, Entry, Grant, InForce, Kept, Overrides, Setting, theirs, too_many};
 use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct NewOverride {
     pub(crate) end: End,
     pub(crate) operator: String,
     pub(crate) reason: String,
+    /// What is added to the number in the document, which replaces `setting`.
+    pub(crate) grant: Option<Grant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,9 @@ pub(crate) enum ChangeError {
     /// There are too many overrides.
     #[error("{0}")]
     TooMany(String),
+    /// The document has an override that forbids it.
+    #[error("{0}")]
+    Conflict(String),
     /// The document cannot be read or written.
     #[error("{0}")]
     Unavailable(String),
@@ -100,33 +105,49 @@ impl Overrides {
     ) -> Result<Option<InForce>, ChangeError> {
         let (limit, bucket) = (of.limit, of.hash);
         let edit = |document: &mut Document, ahead: i64| {
-            let before = document.find(limit, bucket);
-            let before = before.map(|entry| entry.by_our_clock(of.placement, ahead));
+            let found = document.find(limit, bucket).cloned();
             match new {
                 None => document.remove(limit, bucket),
                 Some(new) => {
                     let now = self.0.clock.now();
+                    let setting = new.grant.as_ref().and_then(|grant| {
+                        let before = found.as_ref().map(|entry| &entry.setting);
+                        grant.setting(before).ok()
+                    });
+                    let grants = new
+                        .grant
+                        .as_ref()
+                        .map(|grant| grant.with_last(found.as_ref(), &new.reason));
                     let entry = Entry {
                         limit: limit.to_owned(),
                         bucket: hexadecimal(bucket),
                         key: new.key.0.clone(),
                         name: new.key.1.clone(),
-                        setting: new.setting.clone(),
+                        setting: setting.unwrap_or_else(|| new.setting.clone()),
                         set: theirs(now, ahead).as_micros(),
                         until: new.end.there(now, ahead).as_micros(),
                         operator: new.operator.clone(),
                         reason: new.reason.clone(),
+                        grants: grants.unwrap_or_default(),
                     };
                     document.set(entry);
                 }
             }
-            before
+            found.map(|entry| entry.by_our_clock(of.placement, ahead))
         };
         // Before a document is copied or read: a flood of changes is refused cheaply.
         let has_room = |document: &Document, now: Timestamp| match new {
-            Some(_) => document
-                .has_room(limit, bucket, now)
-                .map_err(ChangeError::TooMany),
+            Some(new) => {
+                if let Some(grant) = &new.grant {
+                    let before = document.find(limit, bucket);
+                    let before = before.filter(|entry| entry.until() > now);
+                    let allowed = grant.allows(before, &new.reason);
+                    allowed.map_err(ChangeError::Conflict)?;
+                }
+                document
+                    .has_room(limit, bucket, now)
+                    .map_err(ChangeError::TooMany)
+            }
             None => Ok(()),
         };
         match of.placement {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::InForce;
+use super::grant::Granted;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::{Effect, Override};
 
@@ -35,6 +36,9 @@ pub(crate) struct Entry {
     pub(crate) until: u64,
     pub(crate) operator: String,
     pub(crate) reason: String,
+    /// The last grants that the setting is made of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) grants: Vec<Granted>,
 }
 
 /// What an override does: other numbers, or no limit, or a block.
@@ -144,6 +148,7 @@ impl Entry {
             until: ours(self.until(), ahead),
             operator: self.operator.clone(),
             reason: self.reason.clone(),
+            grants: self.grants.clone(),
         }
     }
 

@@ -8,6 +8,7 @@
 mod change;
 mod document;
 mod file;
+mod grant;
 mod keeper;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many
 
 use cached::CacheFile;
 use file::LocalFile;
+pub(crate) use grant::{Grant, Granted};
 use tollgate_gateway::gateway::Snapshot;
 
 /// The overrides of a gateway. Clones share them.
@@ -87,6 +89,8 @@ pub struct InForce {
     pub until: Timestamp,
     pub operator: String,
     pub reason: String,
+    /// The last grants that the setting is made of.
+    pub(crate) grants: Vec<Granted>,
 }
 
 impl Overrides {

@@ -45,11 +45,57 @@ fn block(until: Timestamp) -> NewOverride {
         end: End::At(until),
         operator: "ann".to_owned(),
         reason: "r".to_owned(),
+        grant: None,
     }
 }
 
 fn clock() -> Clock {
     Clock::manual(Timestamp::from_micros(1_700_000_000_000_000))
+}
+
+/// Each of two gateways, or operators, has asked by what it knew before the other's change.
+#[tokio::test]
+async fn grants_are_added_to_what_the_document_has() {
+    let clock = clock();
+    let (overrides, limit) = overrides(&clock);
+    let grant = |units: u64, reason: &str| {
+        let grant = Grant {
+            limit: Arc::clone(&limit),
+            units,
+        };
+        NewOverride {
+            setting: grant.setting(None).expect("a rate"),
+            reason: reason.to_owned(),
+            grant: Some(grant),
+            ..block(clock.now().after(Micros::from_secs(60)))
+        }
+    };
+    let rate = || {
+        overrides
+            .find(&limit, b"k")
+            .and_then(|one| one.setting.rate)
+    };
+    for (units, reason) in [(2, "x"), (3, "y")] {
+        let new = grant(units, reason);
+        let made = overrides.change(&limit, b"k", Some(&new)).await;
+        made.expect("it is added");
+    }
+    assert_eq!(rate().as_deref(), Some("6/day"));
+    let again = overrides.change(&limit, b"k", Some(&grant(2, "x"))).await;
+    assert!(matches!(again, Err(ChangeError::Conflict(_))), "{again:?}");
+    assert_eq!(rate().as_deref(), Some("6/day"));
+    let raised = block(clock.now().after(Micros::from_secs(60)));
+    let set = overrides.change(&limit, b"k", Some(&raised)).await;
+    set.expect("it is set");
+    let erases = overrides.change(&limit, b"k", Some(&grant(2, "z"))).await;
+    assert!(
+        matches!(erases, Err(ChangeError::Conflict(_))),
+        "{erases:?}"
+    );
+    clock.advance(Micros::from_secs(61));
+    let next = overrides.change(&limit, b"k", Some(&grant(2, "x"))).await;
+    next.expect("the window has ended");
+    assert_eq!(rate().as_deref(), Some("3/day"));
 }
 
 /// A million changes of ever new keys: those beyond the bound are refused by its number, and what is kept does not grow.

@@ -176,7 +176,7 @@ fn usage_of_a_stream_is_asked_for_and_taken_out_where_the_client_did_not_ask() {
     let gateway = Gateway::start(&format!(
         "[limits.tokens]\nrate = \"100000/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
          cost = {{ usage = \"openai\", max = 1000, plus = \"body_bytes\" }}\nsettle = {{ usage = \"openai\", ask = true }}\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"tokens\"]\n",
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"tokens\"]\nbody = \"100B\"\n",
         model.url()
     ));
     let mut left = 100_000;
@@ -226,8 +226,14 @@ fn usage_of_a_stream_is_asked_for_and_taken_out_where_the_client_did_not_ask() {
     // What the client says of it stands, another format is not changed, and a document states its usage anyway.
     let declined = call(Some(json!({"include_usage": false})));
     settles(chat, &declined, None);
+    settles(chat, &call(Some(Value::Null)), None);
     settles("/v1/responses", &call(None), Some(120));
     settles(chat, &json!({"model": "m"}), Some(120));
+    // What the gateway adds does not count against the bound of the body.
+    let mut longest = call(None);
+    longest["x"] = "x".repeat(93 - longest.to_string().len()).into();
+    assert_eq!(longest.to_string().len(), 100);
+    settles(chat, &longest, Some(120));
     let bodies: Vec<Value> = model
         .upstream()
         .seen()
@@ -235,7 +241,9 @@ fn usage_of_a_stream_is_asked_for_and_taken_out_where_the_client_did_not_ask() {
         .filter(|seen| !seen.line().contains("/nothing"))
         .map(|seen| serde_json::from_slice(&seen.body).expect("JSON"))
         .collect();
-    assert_eq!(bodies[2..], [declined, call(None), json!({"model": "m"})]);
+    let plain = json!({"model": "m"});
+    let null = call(Some(Value::Null));
+    assert_eq!(bodies[2..6], [declined, null, call(None), plain]);
 }
 
 #[test]
@@ -304,4 +312,62 @@ fn budget_that_is_only_reserved_is_429_for_seconds_and_402_once_it_is_spent() {
     let spent = call(6_000_000, 1);
     assert_eq!(spent.status, 402, "{spent:?}");
     assert_eq!(spent.json()["budgets"][0]["reserved"], Value::Null);
+}
+
+#[test]
+fn budget_that_is_only_reserved_is_no_402_beside_other_limits_nor_in_debt() {
+    let model = Llm::start(|_| (Tokens::new(0, 1), End::Whole));
+    let gateway = Gateway::start(&format!(
+        "[admin]\nlisten = \"127.0.0.1:0\"\n\
+         operators = [{{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }}]\n\
+         [identities.tenant]\nkey = \"header:x-tenant\"\nwhen_missing = \"refuse\"\n\
+         [prices.models]\n\"*\" = {{ input = \"0\", output = \"1\" }}\n\
+         [limits.budget]\nrate = \"10 USD/day\"\nalgorithm = \"fixed_window\"\nper = \"tenant\"\nprices = \"json:model\"\n\
+         refuse_status = 402\ncost = {{ usage = \"openai\", max = 9000000 }}\nsettle = {{ usage = \"openai\" }}\n\
+         [limits.calls]\nrate = \"1/hour\"\nper = \"header:x-calls\"\nwhen_missing = \"skip\"\n\
+         [limits.slots]\nin_flight = 1\nper = \"header:x-slots\"\nwhen_missing = \"skip\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"budget\", \"calls\", \"slots\"]\n",
+        model.url()
+    ));
+    let call = |headers: &str| {
+        let headers = format!("X-Tenant: k\r\n{headers}");
+        let body = json!({"model": "m", "max_tokens": 6_000_000}).to_string();
+        post(&gateway, "/v1/chat/completions", &headers, &body)
+    };
+    let wait = |refused: &Answer| {
+        assert_eq!(refused.status, 429, "{refused:?}");
+        let wait = refused.header("retry-after")?;
+        wait.parse::<u64>().ok()
+    };
+    model.hold();
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| call("X-Calls: a\r\nX-Slots: a\r\n"));
+        eventually("it is under way", || model.used().len() == 1);
+        let seconds = wait(&call("")).expect("a wait");
+        assert!((1..=600).contains(&seconds), "{seconds}");
+        let seconds = wait(&call("X-Calls: a\r\n")).expect("the wait of the other limit");
+        assert!(seconds > 3000, "{seconds}");
+        let refused = call("X-Slots: a\r\n");
+        assert_eq!(wait(&refused), None, "nobody knows when a place is free");
+        assert!(refused.text().contains("concurrent"), "{refused:?}");
+
+        let lower = |rate: &str| {
+            let body = json!({"reason": rate, "limit": "budget", "rate": rate, "for": "1h"});
+            let answer = gateway.change("PUT", "tenant/k/override", &body);
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        };
+        lower("8 USD/day");
+        let refused = call("");
+        assert!(wait(&refused).is_some(), "{refused:?}");
+        let budget = &refused.json()["budgets"][0];
+        assert_eq!(
+            (&budget["used"], &budget["reserved"], &budget["left"]),
+            (&json!("0 USD"), &json!("6 USD"), &json!("2 USD"))
+        );
+        lower("5 USD/day");
+        let owes = call("");
+        assert_eq!(owes.status, 402, "{owes:?}");
+        model.release();
+        assert_eq!(held.join().expect("no panic").status, 200);
+    });
 }

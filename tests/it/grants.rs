@@ -53,6 +53,9 @@ fn grant_adds_units_to_the_running_window_once_for_each_reason() {
     let (_, more) = grant(&gateway, "2", &["--reason", "their job ran twice"]);
     assert!(more.contains("rate 7/day"), "{more}");
     assert_eq!(admitted(&gateway), 2);
+    let (_, first) = grant(&gateway, "2", &[]);
+    assert!(first.contains("nothing is added"), "{first}");
+    assert_eq!(admitted(&gateway), 0);
     let audit = gateway.admin_get("/api/v1/audit").json()["entries"].clone();
     assert_eq!(audit.as_array().map(Vec::len), Some(2), "{audit}");
     assert!(
@@ -77,6 +80,12 @@ fn grant_on_a_shared_store_is_for_every_gateway() {
             gateways[1].get("/").status == 200
         });
         assert_eq!(admitted(&gateways[0]), 1);
+        // A request that arrives before the end may be counted in the next window; `answer_within` is 2 s.
+        let overrides = gateways[0].admin_get("/api/v1/overrides").json();
+        let until = overrides["overrides"][0]["until"].as_str().expect("an end");
+        let until: jiff::Timestamp = until.parse().expect("a time");
+        let of_minute = until.as_millisecond().rem_euclid(60_000);
+        assert!((54_000..58_500).contains(&of_minute), "{until}");
     });
 }
 

@@ -175,6 +175,11 @@ fn reset_without_permission_is_refused_and_changes_nothing() {
         }
     }
     assert_eq!(gateway.admin_get("/api/v1/keys/tenant/k/reset").status, 405);
+    // These are callers of that name.
+    for value in ["reset", "override", "grant"] {
+        let shown = gateway.admin_get(&format!("/api/v1/keys/tenant/{value}"));
+        assert_eq!(shown.status, 200, "{value}: {}", shown.text());
+    }
     assert_eq!(ask(&gateway), 429);
 
     let without = start("");

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate_limit::{KeyBytes, Micros, Timestamp, words};
+use tollgate_limit::{KeyBytes, Micros, Timestamp, Verdict, words};
 use tollgate_limiter::Denied;
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::Refused;
@@ -67,8 +67,8 @@ impl UnderWay {
         Some((units, ends.find(|end| *end > now).unwrap_or(soon)))
     }
 
-    /// Completes the refusal of a request with these `claims`: if each limit that refuses would admit it
-    /// without the reservations, it is no budget that is gone.
+    /// Completes the refusal of a request with these `claims`: if each budget that refuses would admit it
+    /// without the reservations, none is gone.
     pub(crate) fn complete(
         &self,
         refused: &mut Refused,
@@ -80,34 +80,46 @@ impl UnderWay {
         if refused.blocked || refused.never_fits {
             return;
         }
-        let mut first: Option<Timestamp> = None;
+        let mut reserved = false;
+        // The last of several limits to have enough decides.
+        let mut wait = Some(Micros::ZERO);
         for place in denied.refused() {
             let charge = &claims.charges()[place];
             let (rule, limit) = (&policy.rules[charge.rule], &policy.limits[charge.limit]);
-            let bucket = (Arc::clone(&rule.name), claims.key(charge).clone());
-            let remaining = denied.outcomes()[place].standing.remaining();
-            let Some((units, end)) = self.of(&bucket, now) else {
-                return;
+            let outcome = &denied.outcomes()[place];
+            let Verdict::Deny { retry_after: own } = outcome.standing.verdict else {
+                continue;
             };
-            if !rule.reserves() || remaining.saturating_add(units) < charge.cost {
+            let left = i128::from(outcome.standing.left);
+            let bucket = (Arc::clone(&rule.name), claims.key(charge).clone());
+            let suffices =
+                |units| rule.reserves() && left + i128::from(units) >= i128::from(charge.cost);
+            let found = self.of(&bucket, now).filter(|(units, _)| suffices(*units));
+            if found.is_none() && rule.is_budget() {
                 return;
             }
-            // The last of several limits to have enough decides.
-            first = first.max(Some(end));
+            let bound = found.map(|(_, end)| end.since(now));
+            let own = own.map(|own| bound.map_or(own, |bound| own.min(bound)));
+            wait = wait.zip(own).map(|(wait, own)| wait.max(own));
+            let Some((units, _)) = found else { continue };
+            reserved = true;
             let budget = refused.budgets.iter_mut();
             for budget in budget.filter(|budget| budget.limit == rule.name && budget.left.is_some())
             {
                 let in_words = |units| words::units(units, limit.currency.as_deref());
-                let whole = limit.algorithm.quota().map_or(0, |quota| quota.burst);
-                let used = whole.saturating_sub(remaining).saturating_sub(units);
+                let in_force = outcome.numbers.as_ref().unwrap_or(limit);
+                let whole = in_force.algorithm.quota().map_or(0, |quota| quota.burst);
+                let used = i128::from(whole) - left - i128::from(units);
                 budget.reserved = Some(in_words(units));
-                budget.used = Some(in_words(used));
+                budget.used = Some(in_words(u64::try_from(used).unwrap_or(0)));
             }
         }
-        let Some(end) = first else { return };
-        refused.budget = false;
-        refused.reserved = true;
-        refused.retry_after = refused.retry_after.map(|wait| wait.min(end.since(now)));
+        if reserved {
+            refused.budget = false;
+            // A place is free when a request ends, which nobody knows.
+            refused.reserved = wait.is_some();
+            refused.retry_after = wait;
+        }
     }
 }
 

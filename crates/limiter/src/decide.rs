@@ -127,10 +127,10 @@ impl<S: Store + Send + Sync> Generation<S> {
         granted: bool,
         now: Timestamp,
     ) -> Decision {
-        for outcome in &mut *outcomes {
-            (outcome.numbers, outcome.conditions) = (None, None);
-        }
         if granted {
+            for outcome in &mut *outcomes {
+                (outcome.numbers, outcome.conditions) = (None, None);
+            }
             self.counters.count(claims, &outcomes, true);
             // Read after the draw: a request that waited for a store while the copy was made may be in
             // it, and is then corrected here only.

@@ -19,9 +19,9 @@ pub struct Outcome {
     pub standing: Standing,
     /// Whether its refusal refuses the request (those of shadow limits and candidates do not).
     pub enforced: bool,
-    /// The limit with the numbers of an override, until the decision is made.
-    pub(crate) numbers: Option<Arc<Limit>>,
-    /// What the limit has learnt, or what an override says in its place; until the decision is made.
+    /// The limit with the numbers of an override; not kept of a request that is admitted.
+    pub numbers: Option<Arc<Limit>>,
+    /// What the limit has learnt, or what an override says in its place; not kept either.
     pub(crate) conditions: Option<Box<Conditions>>,
 }
 

@@ -38,7 +38,7 @@ pub struct Refused {
     /// Whether a limit with `refuse_status = 402` refused. That status stands if several limits
     /// refuse, because a caller that waits only for the others is refused again.
     pub budget: bool,
-    /// Whether the request fails only because of what requests under way reserve.
+    /// Whether its budgets refuse only because of what requests under way reserve.
     pub reserved: bool,
     /// Whether it is a penalty.
     pub by_penalty: bool,

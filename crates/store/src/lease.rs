@@ -10,7 +10,7 @@
 //! A request on several limits first takes its leased units here, then asks the store for the rest,
 //! and puts the units back unless it is granted: all or nothing, also in a cluster, where the
 //! buckets may be on different servers. A lease that ends meanwhile is returned after the units are
-//! back in it ([`hands`]). If there is no unit here, the request asks the store for all of its
+//! back in it ([`units_out`]). If there is no unit here, the request asks the store for all of its
 //! claims at once. A cluster cannot do that, so there the request waits for a lease of as many
 //! units as requests wait for.
 

@@ -13,7 +13,7 @@ use super::batch::{Counters, Health, Servers};
 use super::lease::LeaseCounters;
 use super::wire_form::Names;
 use super::{Deadline, StandIn, Store, StoreError};
-use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Micros, Settlement, Standing};
 
 /// Buckets on a server that gateways share. Made by the `start` of the modules `redis`, `postgres` and
 /// `mysql`.
@@ -108,6 +108,11 @@ impl RemoteStore {
                 leases.forfeit_untold();
             }
         }
+    }
+
+    /// The longest time that a request's work on the store may last.
+    pub fn answer_within(&self) -> Micros {
+        self.servers.common.answer_within
     }
 
     /// Forgets the known bounds of exhausted buckets, because limits have changed or buckets were

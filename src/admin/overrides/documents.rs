@@ -9,7 +9,7 @@ use super::super::live::{Key, Now, moment};
 use super::super::resets;
 use super::checks::end;
 use super::numbers::numbers;
-use crate::overrides::{End, Event, InForce, NewOverride, Setting};
+use crate::overrides::{End, Event, Grant, InForce, NewOverride, Setting};
 use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_limiter::Effect;
@@ -61,6 +61,7 @@ impl Asked {
             dry_run: self.dry_run,
             in_store: self.in_store,
             set: Some((setting, effect, until)),
+            grant: None,
         })
     }
 }
@@ -73,6 +74,8 @@ pub(in crate::admin) struct Wanted<'w> {
     pub(in crate::admin) in_store: Option<bool>,
     /// `None`: an override is lifted.
     pub(super) set: Option<(Setting, Effect, End)>,
+    /// What is added to the number in force, if the override is a grant.
+    pub(super) grant: Option<Grant>,
 }
 
 impl<'w> Wanted<'w> {
@@ -92,6 +95,7 @@ impl<'w> Wanted<'w> {
             dry_run: asked.dry_run,
             in_store: asked.in_store,
             set: None,
+            grant: None,
         })
     }
 }

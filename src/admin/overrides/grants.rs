@@ -3,19 +3,20 @@
 //! A window counts what was used against its number, so a grant is an override with a larger number
 //! that ends with the window.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde::Deserialize;
 
 use super::FORMAT;
 use super::documents::{Changed, Wanted, changed_limit};
-use super::numbers::numbers;
 use crate::admin::api::Problem;
 use crate::admin::callers::Hint;
 use crate::admin::changes::{By, chosen, left_to_others, reason};
 use crate::admin::live::{Live, in_force};
 use crate::admin::waits::TOO_SLOW;
-use crate::overrides::{End, Setting};
-use tollgate_limit::{Algorithm, Align, Claim, Kind, Limit, Micros, Mode, words};
+use crate::overrides::{End, Grant};
+use tollgate_limit::{Algorithm, Align, Claim, Kind, Limit, Micros, Mode, Placement, Timestamp};
 use tollgate_policy::Rule;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -44,8 +45,6 @@ impl Live {
         asked: &GrantAsked,
         by: &By<'_>,
     ) -> Result<Changed, Problem> {
-        // The sum is made of what is in force, so one grant is made after the other.
-        let _granting = self.granting.lock().await;
         let policy = &self.current.load_full().policy;
         let (sought, mut notes) = self.sought(policy, identity, values, Hint::Given)?;
         let mut wanted = Wanted {
@@ -54,6 +53,7 @@ impl Live {
             dry_run: asked.dry_run,
             in_store: asked.in_store,
             set: None,
+            grant: None,
         };
         let decides = |rule: &Rule| sought.decides(rule);
         let mut rules = chosen(&policy.rules, wanted.limit, decides, has_no_windows)?;
@@ -65,33 +65,42 @@ impl Live {
         let units = units(limit, &asked.units).map_err(Problem::bad_request)?;
         let end = self.window_end(limit, &sought.key).await?;
         let before = self.overridden(limit, &sought.key);
-        let granted = words::units(units, limit.currency.as_deref());
-        match &before {
-            Some(one) if one.setting.granted.is_none() => {
-                let detail = format!(
-                    "limit `{}`: an override is in force ({}): lift it, or raise it instead",
-                    limit.name,
-                    one.words()
-                );
-                return Err(Problem::new(StatusCode::CONFLICT, detail));
-            }
-            Some(one)
-                if one.reason == wanted.reason && one.setting.granted == Some(granted.clone()) =>
-            {
-                notes.push(format!(
-                    "{granted} were granted for this reason at {}: nothing is added; another reason adds them again",
-                    one.since
-                ));
-                let (now, _) = self.stands(limit, &sought.key, 1).await;
-                let same = changed_limit(limit, before.clone(), before, now);
-                return Ok(self.granted(wanted.dry_run, &sought.key, vec![same], notes));
-            }
-            _ => {}
+        if let Some(one) = before.as_ref().filter(|one| one.setting.granted.is_none()) {
+            let detail = format!(
+                "limit `{}`: an override is in force ({}): lift it, or raise it instead",
+                limit.name,
+                one.words()
+            );
+            return Err(Problem::new(StatusCode::CONFLICT, detail));
         }
-        let setting = more(&numbers(limit, before.as_ref()), units, granted)?;
-        let effect = setting.effect().map_err(Problem::bad_request)?;
-        wanted.set = Some((setting, effect, End::At(end)));
-        self.change_override(identity, values, &wanted, by).await
+        let grant = Grant {
+            limit: Arc::clone(limit),
+            units,
+        };
+        let granted = grant.granted(wanted.reason);
+        let is_made = || {
+            let found = self.overrides.find(limit, &sought.key);
+            found.is_some_and(|found| found.grants.contains(&granted))
+        };
+        if !is_made() {
+            let setting = grant.setting(before.as_ref().map(|before| &before.setting));
+            let setting = setting.map_err(Problem::bad_request)?;
+            let effect = setting.effect().map_err(Problem::bad_request)?;
+            wanted.set = Some((setting, effect, End::At(end)));
+            wanted.grant = Some(grant);
+            let made = self.change_override(identity, values, &wanted, by).await;
+            // Another gateway may have made it a moment before.
+            if !matches!(&made, Err(problem) if problem.code == StatusCode::CONFLICT && is_made()) {
+                return made;
+            }
+        }
+        notes.push(format!(
+            "{} were granted for this reason in this window: nothing is added; another reason adds them again",
+            granted.units
+        ));
+        let (now, in_force) = self.stands(limit, &sought.key, 1).await;
+        let same = changed_limit(limit, in_force.clone(), in_force, now);
+        Ok(self.granted(wanted.dry_run, &sought.key, vec![same], notes))
     }
 
     fn granted(
@@ -110,12 +119,12 @@ impl Live {
         }
     }
 
-    /// The end of the running window, by the clock of the place that keeps it.
-    async fn window_end(
-        &self,
-        limit: &Limit,
-        key: &[u8],
-    ) -> Result<tollgate_limit::Timestamp, Problem> {
+    /// The end of a grant for the running window, by the clock of the place that keeps it.
+    ///
+    /// A request looks its override up when it arrives, and a store counts it later, maybe in the next
+    /// window: so it ends before the window, by the longest that a request's work on the store lasts,
+    /// and as much again for how exactly the store's clock is known here.
+    async fn window_end(&self, limit: &Limit, key: &[u8]) -> Result<Timestamp, Problem> {
         let unavailable = |why: String| {
             let detail = format!("limit `{}`: {why}", limit.name);
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -138,7 +147,21 @@ impl Live {
             );
             return Err(Problem::new(StatusCode::CONFLICT, detail));
         }
-        Ok(standing.window_end)
+        let remote = match limit.placement {
+            Placement::Shared => limiter.shared().remote(),
+            Placement::Local => None,
+        };
+        let margin = remote.map_or(0, |store| store.answer_within().0.saturating_mul(2));
+        let end = standing.window_end.as_micros().saturating_sub(margin);
+        let end = Timestamp::from_micros(end);
+        if self.overrides.end(limit.placement, End::At(end)) <= self.now() {
+            let detail = format!(
+                "limit `{}`: the window ends in a moment: there is nothing to add to",
+                limit.name
+            );
+            return Err(Problem::new(StatusCode::CONFLICT, detail));
+        }
+        Ok(end)
     }
 }
 
@@ -170,26 +193,4 @@ fn units(limit: &Limit, text: &str) -> Result<u64, String> {
     let money = currency.map_or_else(String::new, |code| format!(" {code}"));
     let rate = tollgate_config::rate_in(&format!("{}{money}/day", number.trim_end()), currency);
     rate.map(|rate| rate.amount).map_err(|_| wrong())
-}
-
-/// The setting that raises the number of `limit` by so many units.
-fn more(limit: &Limit, units: u64, granted: String) -> Result<Setting, Problem> {
-    let quota = limit.algorithm.quota();
-    let quota = quota.ok_or_else(|| Problem::bad_request("the limit has no rate"))?;
-    let sum = quota.amount.checked_add(units);
-    let sum = sum.ok_or_else(|| Problem::bad_request("`units` is too large"))?;
-    let period = match quota.period.0 {
-        60_000_000 => "minute".to_owned(),
-        3_600_000_000 => "hour".to_owned(),
-        86_400_000_000 => "day".to_owned(),
-        604_800_000_000 => "week".to_owned(),
-        2_592_000_000_000 => "month".to_owned(),
-        micros => format!("{micros}us"),
-    };
-    let amount = words::amount(sum, limit.currency.as_deref());
-    Ok(Setting {
-        rate: Some(format!("{amount}/{period}")),
-        granted: Some(granted),
-        ..Setting::default()
-    })
 }

@@ -17,6 +17,7 @@ async fn raise(live: &Live, limit: &Limit, key: &[u8], burst: u64) {
         end: End::After(Micros::from_secs(3_600)),
         operator: "ann".to_owned(),
         reason: "a test".to_owned(),
+        grant: None,
     };
     let set = live.overrides.change(limit, key, Some(&new)).await;
     set.expect("there is room");

@@ -203,7 +203,8 @@ impl<'s> Driver<'_, 's> {
         if body.is_end_stream() {
             Some(0)
         } else {
-            body.size_hint().exact()
+            let length = body.size_hint().exact()?;
+            Some(length.saturating_sub(self.context.added_to_body()))
         }
     }
 

@@ -125,6 +125,8 @@ impl Gateway {
         context: &'f mut RequestContext,
     ) -> impl Future<Output = Result<Forwarded, Rejection>> + use<'f> {
         forwarding.received = context.receiving(request.body());
+        let added = context.added_to_body();
+        forwarding.body_max = forwarding.body_max.map(|most| most.saturating_add(added));
         context.pass_trace_on(request.headers_mut());
         context.account.keep_readable(&mut request);
         let permit = context

@@ -84,7 +84,7 @@ impl Gateway {
 }
 
 /// Asks for the usage of a stream; a member follows it.
-const INCLUDE_USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
+pub(super) const INCLUDE_USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
 
 /// What is known of a body that another program keeps.
 pub(super) fn body_elsewhere(

@@ -18,6 +18,7 @@ use http_body::Body;
 use self::access_log::Head;
 pub(super) use self::end::STATUS_CLIENT_LEFT;
 use self::fields::Lines;
+use super::read_body::INCLUDE_USAGE;
 use super::{HeldSnapshot, Side};
 use crate::body::Received;
 use crate::forward::CallersDeadline;
@@ -156,6 +157,15 @@ impl RequestContext {
             self.received = Received::from(0);
         }
         self.received.clone()
+    }
+
+    /// The bytes that the gateway has put into the body, which count against no bound.
+    pub(super) const fn added_to_body(&self) -> u64 {
+        if self.hides_usage {
+            INCLUDE_USAGE.len() as u64
+        } else {
+            0
+        }
     }
 
     /// Counts that another target of the route takes the request.

@@ -143,6 +143,8 @@ pub struct Member {
     pub stated: u64,
     /// Whether it is something else than a number in some call.
     pub unreadable: bool,
+    /// Whether it is `null` in some call, and so not absent.
+    pub null: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,6 +23,9 @@ impl Reader {
                 if let Some(calls) = &mut self.calls {
                     calls.literal(paths, value.is_none());
                 }
+                for place in places(if value.is_none() { paths } else { 0 }) {
+                    self.found.list[place].null = true;
+                }
                 self.found(paths, value);
                 self.end_value();
             }
