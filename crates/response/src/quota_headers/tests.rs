@@ -44,7 +44,7 @@ fn fields(dialects: &[Dialect], reset: Reset) -> QuotaFields {
 fn standing(remaining: u64, effective: u64, reset: u64) -> Standing {
     Standing {
         verdict: Verdict::Allow { wait: Micros::ZERO },
-        left: i64::try_from(remaining).expect("small"),
+        left: i64::try_from(remaining).unwrap_or(i64::MAX),
         reset: Micros::from_secs(reset),
         effective: Micros::from_secs(effective),
         window_end: Timestamp::default(),
