@@ -116,7 +116,7 @@ impl UnderWay {
         }
         if reserved {
             refused.budget = false;
-            // A place is free when a request ends, which nobody knows.
+            // A concurrency limit has no retry time: the end of the requests that hold its places is not known.
             refused.reserved = wait.is_some();
             refused.retry_after = wait;
         }

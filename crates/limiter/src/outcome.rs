@@ -28,7 +28,7 @@ pub struct Outcome {
 /// Who decided about a claim. A feature adds a variant; it never moves another claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Nobody: another claim was refused first, or the store was not looked at.
+    /// The claim is undecided: another one was refused first, or the store was not looked at.
     Unasked,
     /// Its bucket.
     Bucket,
@@ -37,9 +37,9 @@ pub enum By {
         /// Whether the store may have charged the request all the same.
         may_be_charged: bool,
     },
-    /// Nobody, because the store did not respond: it is admitted.
+    /// The store did not respond, and the claim is admitted without it.
     StoreDown,
-    /// Nobody: an override lifts the limit for this key.
+    /// An override lifts the limit for this key.
     Unlimited,
     /// A block of its key. The standing says for how long, and nothing of the bucket.
     Block(Block),
@@ -122,7 +122,7 @@ impl Outcome {
         }
     }
 
-    /// Has `block` refuse the request, whoever decided before.
+    /// Makes `block` the reason of the refusal, in place of what decided about the claim before.
     pub(crate) fn block_by(&mut self, block: Block, now: Timestamp) {
         let left = block.admits.since(now);
         self.by = By::Block(block);
