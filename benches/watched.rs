@@ -16,9 +16,9 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tollgate_gateway::forward::UpstreamHealth;
-use tollgate_gateway::gateway::{ConnectionService, Gateway, Shared, Snapshot};
 use tollgate_gateway::proxy_defaults::ProxyDefaults;
 use tollgate_gateway::refusals::Refusals;
+use tollgate_gateway::{ConnectionService, Gateway, GatewayState, Snapshot};
 use tollgate_limit::{Micros, Placement, Rate, key};
 use tollgate_limiter::{Effect, Limiter, Override};
 use tollgate_net::listener::Address;
@@ -66,7 +66,7 @@ enum With {
     Overrides,
 }
 
-fn gateway(with: With) -> Shared {
+fn gateway(with: With) -> GatewayState {
     let clock = Clock::system();
     let config = tollgate_config::parse(FILE, "bench", &|_| None, clock.now());
     let policy = config.expect("a valid file").policy;
@@ -96,7 +96,7 @@ fn gateway(with: With) -> Shared {
     }
     let metrics = Metrics::new(clock.now().as_micros());
     let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
-    Shared {
+    GatewayState {
         current: Arc::new(ArcSwap::from_pointee(snapshot)),
         clock,
         metrics,
@@ -114,7 +114,7 @@ fn gateway(with: With) -> Shared {
 }
 
 /// A connection to a gateway on this thread.
-fn connect(shared: &Shared) -> DuplexStream {
+fn connect(shared: &GatewayState) -> DuplexStream {
     let (client, server) = duplex(4 << 20);
     let peer: SocketAddr = ([127, 0, 0, 1], 1).into();
     let connection = ConnInfo {

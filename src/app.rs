@@ -43,8 +43,8 @@ use crate::own_thread::OwnThread;
 use handover::{Relay, Successor};
 use reload::{Reloads, State};
 use tollgate_gateway::decide::Permits;
-use tollgate_gateway::gateway::{self, Snapshot};
-use tollgate_net::listener::{Address, Kept};
+use tollgate_gateway::{GatewayState, Snapshot};
+use tollgate_net::listener::{Address, ListenerSockets};
 use tollgate_net::server;
 use tollgate_net::tls::ServerTls;
 use tollgate_net::worker::Workers;
@@ -71,7 +71,7 @@ pub struct RunningGateway {
     workers: Option<Workers>,
     watcher: Option<Watcher>,
     /// Its listening sockets, to be handed over; empty once it drains.
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<ListenerSockets>>,
     /// The addresses of the sockets that a service manager holds.
     activated: Vec<String>,
     /// Takes the corrections that the previous gateway process sends, if there was one.
@@ -91,9 +91,9 @@ pub struct RunningGateway {
 /// The parts of a running gateway that a reload and the admin listener need.
 struct Core {
     options: Options,
-    gateway: gateway::Shared,
-    server: Arc<server::Shared>,
-    decide_server: Arc<server::Shared>,
+    gateway: GatewayState,
+    server: Arc<server::ServerState>,
+    decide_server: Arc<server::ServerState>,
     /// The requests admitted for other programs whose end has not been reported.
     permits: Arc<Permits>,
     serving: Serving,
@@ -150,8 +150,8 @@ impl RunningGateway {
         self.core.gateway.current.load_full()
     }
 
-    /// State that its workers share: enough for a [`Gateway`](tollgate_gateway::gateway::Gateway) behind another server.
-    pub fn shared(&self) -> &gateway::Shared {
+    /// State that its workers share: enough for a [`Gateway`](tollgate_gateway::Gateway) behind another server.
+    pub fn shared(&self) -> &GatewayState {
         &self.core.gateway
     }
 
@@ -160,7 +160,7 @@ impl RunningGateway {
         self.core.gateway.access.as_ref()
     }
 
-    pub fn server(&self) -> &server::Shared {
+    pub fn server(&self) -> &server::ServerState {
         &self.core.server
     }
 

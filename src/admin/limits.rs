@@ -7,7 +7,7 @@ use super::figures::{is_admitted, is_refused};
 use super::live::{Key, Live, Now, moment};
 use super::overrides::Overridden;
 use tollgate_config::settings::Word as _;
-use tollgate_gateway::gateway::near;
+use tollgate_gateway::near;
 use tollgate_gateway::refusals::{Busy, Counted, Counts};
 use tollgate_limit::{Limit, Role, Timestamp};
 use tollgate_limiter::Snapshot as Counters;

@@ -10,7 +10,7 @@ use super::overrides::Overridden;
 use super::penalties::Penalties;
 use super::waits::{TOO_SLOW, Waits};
 use crate::overrides::{InForce, Overrides};
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Claim, Limit, Micros, Mode, Role, Standing, Timestamp, Verdict, words};
 use tollgate_limiter::{Effect, Limiter, Peeked};

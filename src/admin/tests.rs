@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use tollgate_config::settings::LogLevel;
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::Snapshot;
 use tollgate_gateway::proxy_defaults::ProxyDefaults;
 use tollgate_limiter::Limiter;
 use tollgate_store::clock::Clock;

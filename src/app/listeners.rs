@@ -8,7 +8,7 @@ use super::handover::Predecessor;
 use super::{Origin, StartError, mapped};
 use crate::admin;
 use tollgate_config::Config;
-use tollgate_net::listener::{self, Bound, Inherited, Kept, Listen};
+use tollgate_net::listener::{self, Bound, Inherited, Listen, ListenerSockets};
 use tollgate_net::tls::ServerTls;
 
 /// The sockets that a configuration names, and the process that held them before.
@@ -18,7 +18,7 @@ pub(super) struct Listeners {
     pub(super) deciding: Vec<Bound>,
     pub(super) admin: Option<admin::Door>,
     /// All of them, to be handed over.
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<ListenerSockets>,
     /// The addresses of the sockets that a service manager holds.
     pub(super) activated: Vec<String>,
     pub(super) predecessor: Option<Predecessor>,
@@ -75,7 +75,7 @@ impl Listeners {
 fn admin_door(
     listen: &admin::Listen,
     inherited: &mut Vec<Inherited>,
-    kept: &mut Vec<Kept>,
+    kept: &mut Vec<ListenerSockets>,
 ) -> io::Result<admin::Door> {
     let wanted = format!("admin {}", mapped::listen(listen, None).address);
     // A predecessor names it; a service manager's socket is found by its address.
@@ -87,7 +87,7 @@ fn admin_door(
         Some(socket) => admin::Door::adopt(socket)?,
         None => admin::Door::bind(listen)?,
     };
-    kept.push(Kept {
+    kept.push(ListenerSockets {
         wanted,
         sockets: vec![door.duplicate()?],
     });

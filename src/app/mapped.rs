@@ -8,8 +8,8 @@ use tollgate_config::Config;
 use tollgate_config::settings::{
     self, ClientCertificates, DecideProtocol, Listener, LogFormat, LogKeys,
 };
-use tollgate_gateway::decide;
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::DecideSettings;
+use tollgate_gateway::Snapshot;
 use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::{Address, Bound, Listen};
@@ -96,12 +96,12 @@ pub(super) fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Met
 }
 
 /// The settings of decisions; the defaults where there is no listener for them.
-fn deciding(config: &Config) -> decide::Settings {
+fn deciding(config: &Config) -> DecideSettings {
     let Some(decide) = &config.decide else {
-        return decide::Settings::default();
+        return DecideSettings::default();
     };
     let status = StatusCode::from_u16(decide.refuse_status).ok();
-    decide::Settings {
+    DecideSettings {
         trusted: decide.trusted.clone(),
         refuse_status: status.filter(|status| *status != StatusCode::TOO_MANY_REQUESTS),
         permits: decide.permits,

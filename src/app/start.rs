@@ -20,8 +20,8 @@ use tollgate_admission::shared_store;
 use tollgate_config::Config;
 use tollgate_gateway::decide::{Decider, Permits};
 use tollgate_gateway::forward::UpstreamHealth;
-use tollgate_gateway::gateway::{self, Gateway};
 use tollgate_gateway::refusals::Refusals;
+use tollgate_gateway::{Gateway, GatewayState};
 use tollgate_net::listener::{Address, Bound};
 use tollgate_net::server::{self, Sockets};
 use tollgate_net::tls::ServerTls;
@@ -79,7 +79,7 @@ pub(super) fn start_with(
         .map_err(StartError::system("[traces]: spans cannot be exported"))?
         .unzip();
     let snapshot = mapped::snapshot(&config, limiter, &metrics);
-    let gateway = gateway::Shared {
+    let gateway = GatewayState {
         current: Arc::new(ArcSwap::from_pointee(snapshot)),
         clock,
         metrics,
@@ -107,8 +107,8 @@ pub(super) fn start_with(
         events: admin::Events::new(gateway.clock.clone()),
         options,
         gateway,
-        server: Arc::new(server::Shared::new(mapped::server(&config))),
-        decide_server: Arc::new(server::Shared::new(mapped::decide_server(&config))),
+        server: Arc::new(server::ServerState::new(mapped::server(&config))),
+        decide_server: Arc::new(server::ServerState::new(mapped::decide_server(&config))),
         permits: Arc::new(Permits::default()),
         serving: Serving::new(move || ready.report().ready()),
         tls,

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::{CacheFile, Document, Entry, Event, InForce, Kept, Known, LocalFile, Overrides, ours};
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::Snapshot;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::Override;
 use tollgate_store::{Document as Shared, clock::Clock};

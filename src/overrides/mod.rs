@@ -28,7 +28,7 @@ pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many
 use cached::CacheFile;
 use file::LocalFile;
 pub(crate) use grant::{Grant, Granted};
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::Snapshot;
 
 /// The overrides of a gateway. Clones share them.
 #[derive(Clone)]

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tollgate_limit::draw::peek_all;
 use tollgate_limit::{
-    Algorithm, Align, Calendar, Change, Claim, Draw, Kept, KeyBytes, Kind, Limit, Micros,
-    Settlement, State, Terms, Timestamp, Verdict, draw_all,
+    Algorithm, Align, Calendar, Change, Claim, Draw, KeyBytes, Kind, Limit, Micros, Settlement,
+    State, StoredBucket, Terms, Timestamp, Verdict, draw_all,
 };
 use tollgate_store::Store;
 
@@ -63,10 +63,10 @@ impl<S: Subject> Twins<S> {
     async fn draw_kept(
         &self,
         claim: &Claim<'_>,
-        kept: &Kept,
+        kept: &StoredBucket,
         place: &str,
         history: &mut Vec<String>,
-    ) -> (bool, Option<Kept>) {
+    ) -> (bool, Option<StoredBucket>) {
         let algorithm = &claim.limit.algorithm;
         let found = kept.under(algorithm, self.now);
         let before = found.state().cloned();
@@ -87,7 +87,7 @@ impl<S: Subject> Twins<S> {
         history.push(asked);
         let [state] = states;
         let changed = claim.cost > 0 && state != before;
-        let now = changed.then(|| Kept::from_parts(found.algorithm().clone(), state, 0));
+        let now = changed.then(|| StoredBucket::from_parts(found.algorithm().clone(), state, 0));
         (drawn.granted, now)
     }
 
@@ -320,7 +320,7 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
                 return;
             };
             let key = caller("through a change");
-            let mut kept = Kept::full(generations[0].algorithm.clone());
+            let mut kept = StoredBucket::full(generations[0].algorithm.clone());
             let mut history = Vec::new();
             for step in 0..40 {
                 let slowest = &generations[rng.usize(..3)];
@@ -395,7 +395,7 @@ pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_lon
             return;
         };
         let key = caller("by the calendar");
-        let mut kept = Kept::full(generations[0].algorithm.clone());
+        let mut kept = StoredBucket::full(generations[0].algorithm.clone());
         let mut told = None;
         for step in 0..60 {
             let end = calendar.window(twins.now).1.since(twins.now).0;
@@ -452,7 +452,7 @@ pub(crate) async fn calendar_windows_are_the_cores_however_deep_the_debt_and_lon
             }
             let [state] = states;
             if state != before {
-                kept = Kept::from_parts(found.algorithm().clone(), state, 0);
+                kept = StoredBucket::from_parts(found.algorithm().clone(), state, 0);
             }
         }
     }

@@ -5,8 +5,8 @@
 use fastrand::Rng;
 use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{
-    Algorithm, Align, Change, Claim, Kept, Kind, Limit, Micros, Mode, OnFailover, Placement, Role,
-    State, Terms, Timestamp, Verdict, WhenDown, draw_all,
+    Algorithm, Align, Change, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, State,
+    StoredBucket, Terms, Timestamp, Verdict, WhenDown, draw_all,
 };
 
 use crate::algorithms::Pair;
@@ -283,7 +283,8 @@ fn i5_nothing_settled_or_reloaded_makes_units_out_of_nothing() {
                     if let Some(old) = &state {
                         let full = algorithm.expiry(old).is_some_and(|expiry| expiry <= now);
                         // Its last grant was a moment ago.
-                        let mut kept = Kept::from_parts(algorithm.clone(), Some(old.clone()), 0);
+                        let mut kept =
+                            StoredBucket::from_parts(algorithm.clone(), Some(old.clone()), 0);
                         kept.settle(&algorithm, Change::Charge { more: 0 }, now);
                         let other = kept.under(&new, now);
                         let after = new.report(other.state(), now).remaining;

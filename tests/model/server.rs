@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use tollgate_limit::{Change, Claim, Draw, Kept, Limit, Settlement, Standing, Verdict};
+use tollgate_limit::{Change, Claim, Draw, Limit, Settlement, Standing, StoredBucket, Verdict};
 use tollgate_store::clock::Clock;
 use tollgate_store::{Deadline, HashKey, Store, StoreError};
 
@@ -13,7 +13,7 @@ use tollgate_store::{Deadline, HashKey, Store, StoreError};
 pub(crate) struct Server {
     clock: Clock,
     names: HashKey,
-    buckets: Mutex<HashMap<u128, Kept>>,
+    buckets: Mutex<HashMap<u128, StoredBucket>>,
 }
 
 impl Server {
@@ -26,18 +26,18 @@ impl Server {
     }
 
     /// The bucket of a claim under its numbers.
-    fn seen(&self, buckets: &HashMap<u128, Kept>, claim: &Claim<'_>) -> Kept {
+    fn seen(&self, buckets: &HashMap<u128, StoredBucket>, claim: &Claim<'_>) -> StoredBucket {
         let own = &claim.limit.algorithm;
         let kept = buckets.get(&self.names.bucket(claim.limit, claim.key));
         kept.map_or_else(
-            || Kept::full(own.clone()),
+            || StoredBucket::full(own.clone()),
             |kept| kept.under(own, self.clock.now()),
         )
     }
 
-    fn change(&self, limit: &Limit, key: &[u8], change: impl FnOnce(&mut Kept)) {
+    fn change(&self, limit: &Limit, key: &[u8], change: impl FnOnce(&mut StoredBucket)) {
         let mut buckets = self.buckets.lock().expect("not poisoned");
-        let full = || Kept::full(limit.algorithm.clone());
+        let full = || StoredBucket::full(limit.algorithm.clone());
         change(
             buckets
                 .entry(self.names.bucket(limit, key))
@@ -54,7 +54,7 @@ impl Store for Server {
     ) -> Result<Draw, StoreError> {
         let now = self.clock.now();
         let mut buckets = self.buckets.lock().expect("not poisoned");
-        let mut seen: Vec<Kept> = claims
+        let mut seen: Vec<StoredBucket> = claims
             .iter()
             .map(|claim| self.seen(&buckets, claim))
             .collect();
@@ -74,7 +74,7 @@ impl Store for Server {
                 buckets.insert(self.names.bucket(claim.limit, claim.key), kept.clone());
             }
         }
-        let standing = |((claim, kept), verdict): ((&Claim<'_>, &Kept), Verdict)| {
+        let standing = |((claim, kept), verdict): ((&Claim<'_>, &StoredBucket), Verdict)| {
             Standing::new(verdict, claim.limit.algorithm.report(kept.state(), now))
         };
         let seen = claims.iter().zip(&seen);

@@ -8,7 +8,7 @@ use tollgate_limit::bucket::State;
 use tollgate_limit::calendar::Calendar;
 use tollgate_limit::draw::{draw_all, peek_all};
 use tollgate_limit::{
-    Align, Change, Claim, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp,
+    Align, Change, Claim, Kind, Limit, Micros, Settlement, StoredBucket, Terms, Timestamp,
 };
 use tollgate_store::Store;
 use tollgate_store::clock::Clock;
@@ -94,7 +94,7 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let versions = [limits(0), limits(1)];
-    let mut model: HashMap<(usize, u8), Kept> = HashMap::new();
+    let mut model: HashMap<(usize, u8), StoredBucket> = HashMap::new();
     let salt = random.u64(..);
     let key = |caller: u8| [&salt.to_le_bytes()[..], &[caller]].concat();
     for step in 0..steps {
@@ -126,13 +126,14 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
                 )
             })
             .collect();
-        let found = |model: &HashMap<(usize, u8), Kept>, &index: &usize| {
+        let found = |model: &HashMap<(usize, u8), StoredBucket>, &index: &usize| {
             let limit = &limits[index].algorithm;
-            model
-                .get(&(index, caller))
-                .map_or_else(|| Kept::full(limit.clone()), |kept| kept.under(limit, now))
+            model.get(&(index, caller)).map_or_else(
+                || StoredBucket::full(limit.clone()),
+                |kept| kept.under(limit, now),
+            )
         };
-        let views: Vec<Kept> = picked.iter().map(|index| found(&model, index)).collect();
+        let views: Vec<StoredBucket> = picked.iter().map(|index| found(&model, index)).collect();
         let before: Vec<Option<State>> = views.iter().map(|view| view.state().cloned()).collect();
         let mut states = before.clone();
         let what = random.u8(..10);
@@ -170,7 +171,7 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
                 let limit = &claims[0].limit.algorithm;
                 let kept = model
                     .entry((picked[0], caller))
-                    .or_insert_with(|| Kept::full(limit.clone()));
+                    .or_insert_with(|| StoredBucket::full(limit.clone()));
                 kept.settle(limit, change, now);
                 states[0] = kept.under(limit, now).state().cloned();
                 store.settle(&[settlement]);
@@ -187,7 +188,7 @@ async fn same_words(store: &impl Store, clock: &Clock, seed: u64, steps: usize) 
         }
         for (((claim, view), before), state) in claims.iter().zip(&views).zip(before).zip(states) {
             if claim.cost > 0 && state != before {
-                let kept = Kept::from_parts(view.algorithm().clone(), state, 0);
+                let kept = StoredBucket::from_parts(view.algorithm().clone(), state, 0);
                 model.insert((claim.limit.index, caller), kept);
             }
         }

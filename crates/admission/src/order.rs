@@ -14,13 +14,13 @@ use http::StatusCode;
 use crate::{Account, Judged, RequestView, denial};
 use tollgate_limit::Timestamp;
 use tollgate_limiter::{Deciding, Decision, Denied, Limiter, Unavailable};
-use tollgate_policy::{Asked, Claimed, Claims, Identified, IdentityRefusal};
+use tollgate_policy::{Claimed, Claims, Identified, IdentityRefusal, WantedFacts};
 
 /// What must be done next.
 #[derive(Debug)]
 pub enum Step {
     /// Read of the body what it is asked for, and tell the view ([`RequestView::read`]).
-    Read(Asked),
+    Read(WantedFacts),
     Look,
     /// Draw, and wait for what [`Admission::draw`] returns.
     Draw,

@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 
 use crate::UnderWay;
 use tollgate_policy::route::OverLimit;
-use tollgate_policy::{Asked, BodyFacts, Claims, Descriptor, Identified, Match, Policy, sent};
+use tollgate_policy::{
+    BodyFacts, Claims, Descriptor, Identified, Match, Policy, WantedFacts, sent,
+};
 
 /// A request with its route. Code that moves the request meanwhile makes the view anew.
 pub struct RequestView<'d, 'r> {
@@ -15,7 +17,7 @@ pub struct RequestView<'d, 'r> {
     pub described: &'d Descriptor<'r>,
     /// Its route, as far as what is known of its body tells.
     pub matched: Option<Match<'d>>,
-    pub asked: Asked,
+    pub asked: WantedFacts,
     /// Routes that may take it instead, as its body says.
     pub asking: SmallVec<[usize; 2]>,
     /// The length of its body, if that is known before the body is read.

@@ -3,20 +3,20 @@
 
 #![forbid(unsafe_code)]
 
-pub mod body;
 pub mod decide;
 pub mod proxy_defaults;
-pub mod echo;
 pub mod forward;
 pub mod framing;
-pub mod gateway;
 pub mod headers;
-pub mod pool;
 pub mod refusals;
 pub mod rejection;
+mod request;
 pub mod untrusted_proxy;
 
 pub use rejection::reasons;
+pub use request::{
+    Closing, ConnectionService, DecideSettings, Gateway, GatewayState, Snapshot, near,
+};
 
 /// Runs the example of the README as a test.
 #[cfg(doctest)]

@@ -4,10 +4,9 @@
 
 use http::{HeaderValue, Response, StatusCode};
 
-use super::body::{BodyError, ResponseBody};
 use super::forward::ForwardError;
+use super::forward::body::{BodyError, ResponseBody};
 use super::framing::Malformed;
-use crate::gateway::{CLIENT_LEFT, PANIC};
 use tollgate_limit::Micros;
 use tollgate_limiter::{Cause, Unavailable};
 use tollgate_net::server::UnreadReason;
@@ -15,7 +14,7 @@ use tollgate_policy::identity::{IdentityReason, IdentityRefusal};
 use tollgate_policy::jwt::JwtError;
 use tollgate_policy::{BodyFlaw, BodyRefusal};
 use tollgate_response::problem::PROBLEM_JSON;
-use tollgate_response::{ALLOWED, Asked, Denial, Form, Problem, Reason, Refusal, Refused};
+use tollgate_response::{ALLOWED, Denial, Form, Problem, Reason, Refusal, RefusalForm, Refused};
 
 /// A reason for which the gateway refuses a request.
 #[derive(Debug)]
@@ -88,12 +87,12 @@ impl Rejection {
     /// refuses.
     pub fn response(
         &self,
-        asked: &Asked,
+        form: &RefusalForm,
         own: Option<Form<'_>>,
         id: &str,
     ) -> Response<ResponseBody> {
         self.refusal()
-            .response(asked, own, id)
+            .response(form, own, id)
             .map(ResponseBody::from)
     }
 
@@ -103,12 +102,12 @@ impl Rejection {
     /// `prepared` is the beginning of the document, used if only one limit refuses.
     pub fn response_without_table(
         &self,
-        asked: &Asked,
+        form: &RefusalForm,
         own: Option<Form<'_>>,
         prepared: Option<&Denial>,
         id: &str,
     ) -> Option<(Response<ResponseBody>, HeaderValue)> {
-        if !asked.is_plain() {
+        if !form.is_plain() {
             return None;
         }
         let (status, content_type, body) = match (self, prepared) {
@@ -346,6 +345,11 @@ pub fn reasons() -> impl Iterator<Item = &'static str> {
     ];
     lists.into_iter().flatten().copied()
 }
+
+/// The reason if the client left before the end of its response.
+pub(crate) const CLIENT_LEFT: &str = "client_left";
+/// The reason if the gateway panicked.
+pub(crate) const PANIC: &str = "panic";
 
 #[cfg(test)]
 mod tests;

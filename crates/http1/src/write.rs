@@ -67,7 +67,7 @@ pub fn request_head(
 
 /// The properties of a request that decide the form of its response.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct ResponseForm {
     /// Its version.
     pub version: Version,
     /// Whether it is HEAD, so that the response has no body.
@@ -105,7 +105,7 @@ pub fn response_head<M, D>(
     head: &response::Parts,
     extras: Extras<'_, M, D>,
     exact: Option<u64>,
-    asked: Asked,
+    asked: ResponseForm,
 ) -> ResponseWriter
 where
     M: FnOnce(&mut Vec<u8>),

@@ -32,12 +32,12 @@ use super::time::Timestamp;
 /// A bucket with the numbers it is kept in: those of its last grant, with the largest burst it was
 /// drawn under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredBucket {
     algorithm: Algorithm,
     state: Option<State>,
 }
 
-impl Kept {
+impl StoredBucket {
     /// A full bucket of `algorithm`.
     pub fn full(algorithm: Algorithm) -> Self {
         Self {

@@ -45,7 +45,7 @@ pub use calendar::Calendar;
 pub use claim::{CLAIMS_MAX, Change, Claim, Corrects, Draw, Settlement, Standing, Verdict};
 pub use conditions::{Conditions, Following, RateConditions};
 pub use draw::draw_all;
-pub use kept::Kept;
+pub use kept::StoredBucket;
 pub use key::KeyBytes;
 pub use limit_spec::{Align, Kind, Terms};
 pub use penalty::Penalty;

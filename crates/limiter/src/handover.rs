@@ -32,14 +32,17 @@ pub(super) struct Handover {
 
 #[derive(Default)]
 enum State {
+    /// No other process has a copy.
     #[default]
     Here,
-    /// The copy is made; these corrections wait.
-    Copying(Vec<Kept>),
+    /// The copy is being made; these corrections wait until it is.
+    Copying(Vec<WaitingCorrection>),
+    /// The other process has the copy.
     There(Arc<dyn Successor>),
 }
 
-struct Kept {
+/// A correction that arrived while the copy was being made.
+struct WaitingCorrection {
     limit: Arc<Limit>,
     key: KeyBytes,
     change: Change,
@@ -74,8 +77,10 @@ impl Handover {
     /// There is no successor after all. `own`: the buckets of this process.
     pub(super) fn abandon(&self, limits: &[Arc<Limit>], own: &LocalStore) {
         let mut state = self.state.lock();
-        if let State::Copying(kept) = std::mem::take(&mut *state) {
-            kept.iter().for_each(|kept| kept.settle(limits, own));
+        if let State::Copying(waiting) = std::mem::take(&mut *state) {
+            waiting
+                .iter()
+                .for_each(|correction| correction.settle(limits, own));
         }
         self.has_begun.store(false, Ordering::SeqCst);
     }
@@ -88,13 +93,20 @@ impl Handover {
         own: &LocalStore,
     ) {
         let mut state = self.state.lock();
-        if let State::Copying(kept) = std::mem::take(&mut *state) {
-            for kept in &kept {
-                if concerns_copy(kept.change, kept.from) {
+        if let State::Copying(waiting) = std::mem::take(&mut *state) {
+            for correction in &waiting {
+                let WaitingCorrection {
+                    limit,
+                    key,
+                    change,
+                    from,
+                    ..
+                } = correction;
+                if concerns_copy(*change, *from) {
                     // The conditions are of this process; the successor has learnt its own.
-                    successor.settle(&Settlement::new(&kept.limit, &kept.key, kept.change));
+                    successor.settle(&Settlement::new(limit, key, *change));
                 }
-                kept.settle(limits, own);
+                correction.settle(limits, own);
             }
         }
         *state = State::There(successor);
@@ -111,8 +123,8 @@ impl Handover {
         if self.has_begun() {
             match &mut *self.state.lock() {
                 State::Here => {}
-                State::Copying(kept) => {
-                    kept.push(Kept {
+                State::Copying(waiting) => {
+                    waiting.push(WaitingCorrection {
                         limit: Arc::clone(&limits[settlement.limit.index]),
                         key: KeyBytes::from_slice(settlement.key),
                         change: settlement.change,
@@ -139,7 +151,7 @@ impl Handover {
     }
 }
 
-impl Kept {
+impl WaitingCorrection {
     fn settle(&self, limits: &[Arc<Limit>], own: &LocalStore) {
         // By name, because a reload may have happened meanwhile.
         let mut limits = limits.iter();

@@ -63,7 +63,7 @@ struct Table {
     local: HashKey,
     /// The limits with overrides. Only keys of these are hashed.
     limits: Vec<WithOverrides>,
-    by_bucket: HashMap<(bool, u128), Override, RandomState>,
+    by_bucket: HashMap<(Placement, u128), Override, RandomState>,
 }
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Overrides {
                     hash: before.local.limit(&one.limit, Role::Live),
                 });
             }
-            let bucket = (is_shared(one.placement), one.bucket);
+            let bucket = (one.placement, one.bucket);
             table.by_bucket.insert(bucket, one);
         }
         let any = !table.by_bucket.is_empty();
@@ -136,7 +136,8 @@ impl Overrides {
         self.any.store(any, Ordering::Release);
     }
 
-    /// Names the buckets of the process by this secret. What was put under other names is gone.
+    /// Names the buckets of the process by this secret. Overrides that were put before are dropped,
+    /// because they name other buckets.
     pub(super) fn name_buckets_by(&self, secret: &[u8]) {
         self.any.store(false, Ordering::Release);
         self.table.store(Arc::new(Table::new(HashKey::new(secret))));
@@ -159,10 +160,6 @@ impl Table {
             Placement::Local => with.hash.bucket(key),
             Placement::Shared => store.bucket_hash(limit, key)?,
         };
-        self.by_bucket.get(&(is_shared(limit.placement), bucket))
+        self.by_bucket.get(&(limit.placement, bucket))
     }
-}
-
-fn is_shared(placement: Placement) -> bool {
-    placement == Placement::Shared
 }

@@ -38,26 +38,47 @@ pub(super) struct Penalties {
 
 type Set = [Entry; WAYS];
 
-/// What is known of one key under one limit. It is meaningless from `until` on.
+/// One key under one limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     bucket: u128,
-    /// The end of the span in which refusals are counted, or of the block.
+    /// When `state` ends; from then on the entry says nothing about the key.
     until: Timestamp,
-    refusals: u32,
-    /// When a lone caller is admitted; `None`: the key is not blocked.
-    admits: Option<Timestamp>,
+    state: KeyState,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum KeyState {
+    /// So many requests were refused in the span that ends at [`Entry::until`].
+    Counted { refusals: u32 },
+    /// The key is blocked until [`Entry::until`]; a lone caller is admitted at `admits`.
+    Blocked { admits: Timestamp },
+}
+
+impl Default for KeyState {
+    fn default() -> Self {
+        Self::Counted { refusals: 0 }
+    }
 }
 
 impl Entry {
+    fn refusals(&self) -> u32 {
+        match self.state {
+            KeyState::Counted { refusals } => refusals,
+            KeyState::Blocked { .. } => 0,
+        }
+    }
+
     /// The block that is in force.
     fn block(&self, now: Timestamp) -> Option<Block> {
-        let block = |admits| Block {
-            cause: BlockCause::Penalty,
-            until: self.until,
-            admits,
-        };
-        self.admits.filter(|_| self.until > now).map(block)
+        match self.state {
+            KeyState::Blocked { admits } if self.until > now => Some(Block {
+                cause: BlockCause::Penalty,
+                until: self.until,
+                admits,
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -112,8 +133,8 @@ impl Penalties {
             known.extend(entries.map(|entry| Penalized {
                 bucket: entry.bucket,
                 until: entry.until,
-                refusals: entry.refusals,
-                admits: entry.admits,
+                refusals: entry.refusals(),
+                admits: entry.block(now).map(|block| block.admits),
             }));
         }
         known
@@ -129,8 +150,12 @@ impl Penalties {
             *place = Entry {
                 bucket: one.bucket,
                 until: one.until,
-                refusals: one.refusals,
-                admits: one.admits,
+                state: match one.admits {
+                    Some(admits) => KeyState::Blocked { admits },
+                    None => KeyState::Counted {
+                        refusals: one.refusals,
+                    },
+                },
             };
             if one.admits.is_some() {
                 self.last_end
@@ -201,8 +226,7 @@ impl Penalties {
             *entry = Entry {
                 bucket,
                 until: now.after(penalty.span),
-                refusals: 0,
-                admits: None,
+                state: KeyState::default(),
             };
         }
         if let Some(block) = entry.block(now) {
@@ -210,16 +234,18 @@ impl Penalties {
             let admits = block.admits.max(admits);
             return Some(Block { admits, ..block });
         }
-        entry.refusals += 1;
-        if entry.refusals < penalty.refusals {
+        let refusals = entry.refusals() + 1;
+        if refusals < penalty.refusals {
+            entry.state = KeyState::Counted { refusals };
             return None;
         }
         let until = now.after(penalty.block);
         *entry = Entry {
             bucket,
             until,
-            refusals: 0,
-            admits: Some(admits.max(until)),
+            state: KeyState::Blocked {
+                admits: admits.max(until),
+            },
         };
         let block = entry.block(now);
         drop(set);
@@ -289,7 +315,7 @@ fn room(set: &mut Set, bucket: u128, now: Timestamp) -> Option<&mut Entry> {
     let others = set.iter_mut().filter(|entry| entry.block(now).is_none());
     others.min_by_key(|entry| {
         let is_counted = entry.until > now;
-        (is_counted, entry.refusals, entry.until)
+        (is_counted, entry.refusals(), entry.until)
     })
 }
 

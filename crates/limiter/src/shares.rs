@@ -97,9 +97,14 @@ impl Shares {
         })
     }
 
-    /// Draws `claims`, whose limits are enforced by share. Grants are owed to `store` unless it may have
-    /// `charged` them: a request that was sent and got no response counts as charged there.
-    pub(super) fn draw(&self, claims: &[Claim<'_>], store: &impl Store, charged: bool) -> Draw {
+    /// Draws `claims`, whose limits are enforced by share. Grants are owed to `store` unless they
+    /// `may_be_charged` there: a request that was sent and got no response may be.
+    pub(super) fn draw(
+        &self,
+        claims: &[Claim<'_>],
+        store: &impl Store,
+        may_be_charged: bool,
+    ) -> Draw {
         let divided = self.divided.load_full();
         let now = divided.store.clock().now();
         let shares = claims.iter().map(|claim| self.share_of(&divided, claim));
@@ -116,7 +121,7 @@ impl Shares {
             }
         }
         let draw = divided.store.draw_at(&own, now);
-        if draw.granted && !charged {
+        if draw.granted && !may_be_charged {
             for (claim, standing) in claims.iter().zip(&draw.standings) {
                 if standing.verdict.is_allow() {
                     self.owe(claim.limit, claim.key, claim.cost, store);

@@ -89,7 +89,7 @@ pub fn bind_or_adopt(
     listen: &[Listen],
     workers: usize,
     inherited: &mut Vec<Inherited>,
-) -> Result<(Vec<Bound>, Vec<Kept>), BindError> {
+) -> Result<(Vec<Bound>, Vec<ListenerSockets>), BindError> {
     let one = |listen: &Listen| {
         let error = |source| BindError {
             address: listen.address.clone(),
@@ -114,7 +114,7 @@ pub fn bind_or_adopt(
                 tls: listen.tls.clone(),
                 sockets,
             },
-            Kept {
+            ListenerSockets {
                 wanted,
                 sockets: kept,
             },
@@ -234,7 +234,7 @@ impl Inherited {
 
 /// The sockets of a listener, kept to be handed over.
 #[derive(Debug)]
-pub struct Kept {
+pub struct ListenerSockets {
     pub wanted: String,
     pub sockets: Vec<OwnedFd>,
 }

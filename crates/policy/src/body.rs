@@ -31,7 +31,7 @@ use wanted::{RPC, STREAM};
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
 pub use facts::BodyFacts;
 pub use operation_flaw::OperationFlaw;
-pub use wanted::{Asked, Wanted};
+pub use wanted::{Wanted, WantedFacts};
 
 /// How bodies are read for what they say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ crate::labels! {
 #[derive(Debug)]
 pub struct BodyReading {
     wanted: Arc<Wanted>,
-    asked: Asked,
+    asked: WantedFacts,
     length: u64,
     kind: Kind,
     json: Json,
@@ -128,7 +128,7 @@ impl BodyReading {
     /// If it cannot be read by its headers.
     pub fn new(
         wanted: &Arc<Wanted>,
-        asked: Asked,
+        asked: WantedFacts,
         settings: BodySettings,
         headers: &HeaderMap,
     ) -> Result<Option<Self>, BodyFlaw> {
@@ -273,7 +273,7 @@ fn lacks_usage(facts: &BodyFacts) -> bool {
 ///
 /// # Errors
 /// If the query has such a parameter.
-pub(super) fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyFlaw> {
+pub(super) fn check_query(asked: WantedFacts, query: Option<&str>) -> Result<(), BodyFlaw> {
     let is_said = |name: &str| {
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
     };

@@ -55,8 +55,8 @@ use upstream::Upstream;
 
 pub use admission::{Claimed, sent};
 pub use body::{
-    Asked, BodyAdmission, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, BodySettings,
-    BoundedReading, OperationFlaw, UnreadBody, Wanted,
+    BodyAdmission, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, BodySettings, BoundedReading,
+    OperationFlaw, UnreadBody, Wanted, WantedFacts,
 };
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};
@@ -167,11 +167,14 @@ impl Policy {
 
     /// What is asked of the body of a request with this look-up: by the routes that may take it,
     /// their limits and their templates.
-    pub fn asked(&self, found: &Found<'_>) -> Asked {
+    pub fn asked(&self, found: &Found<'_>) -> WantedFacts {
         let own = found.matched.as_ref().map(|matched| matched.route);
-        let asking = found.asking.iter().fold(Asked::default(), |asked, &route| {
-            asked.and(self.plans[route].asked.for_routes())
-        });
+        let asking = found
+            .asking
+            .iter()
+            .fold(WantedFacts::default(), |asked, &route| {
+                asked.and(self.plans[route].asked.for_routes())
+            });
         own.map_or(asking, |route| asking.and(self.plans[route].asked))
     }
 

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::body::{Asked, Wanted};
+use super::body::{Wanted, WantedFacts};
 use super::identity::{Evidence, How, Identity, Resolved, Source, WhenMissing};
 use super::route::{Route, Target};
 use super::template::{Placeholder, Template};
@@ -17,7 +17,7 @@ pub(super) struct Plan {
     pub(super) scopes: Vec<PlannedScope>,
     pub(super) charges: Vec<PlannedCharge>,
     /// What its conditions, identities and costs ask of the body.
-    pub(super) asked: Asked,
+    pub(super) asked: WantedFacts,
 }
 
 /// One scope: the parts of its key.
@@ -93,7 +93,7 @@ impl Plan {
         errors: &mut Vec<BuildError>,
     ) -> Self {
         let mut plan = Self {
-            asked: Asked::default(),
+            asked: WantedFacts::default(),
             identities: Vec::new(),
             scopes: Vec::new(),
             charges: Vec::new(),
@@ -196,8 +196,8 @@ impl Plan {
         rules: &[Rule],
         identities: &[Identity],
         wanted: &mut Wanted,
-    ) -> Option<Asked> {
-        let mut asked = Asked::default();
+    ) -> Option<WantedFacts> {
+        let mut asked = WantedFacts::default();
         for (source, _) in &route.pattern.body {
             asked = asked.and(wanted.ask(source)?);
         }

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Version};
 
 /// The properties of a request that decide the form of a refusal.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct RefusalForm {
     head: bool,
     http1: bool,
     takes_lines: bool,
@@ -20,7 +20,7 @@ struct Rare {
     origin: Option<HeaderValue>,
 }
 
-impl Asked {
+impl RefusalForm {
     /// From `request`. `rare`: whether it may have a Content-Type or an Origin. `takes_lines`: the
     /// server that read the request appends lines to a response's head when it writes it.
     pub fn of<B>(request: &Request<B>, rare: bool, takes_lines: bool) -> Self {

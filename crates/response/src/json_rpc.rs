@@ -53,7 +53,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{Asked, Form, Problem, Reason, Refused};
+    use crate::{Form, Problem, Reason, RefusalForm, Refused};
     use tollgate_limit::Micros;
 
     fn refused() -> Refused {
@@ -66,7 +66,7 @@ mod tests {
 
     fn written(problem: Problem, refused: &Refused, calls: &Calls) -> (u16, HeaderMap, Value) {
         let refusal = Refusal::new(problem, "denied", Reason::Denied(refused));
-        let asked = Asked::of(&Request::new(()), true, true);
+        let asked = RefusalForm::of(&Request::new(()), true, true);
         let response = refusal.response(&asked, Some(Form::Calls(calls)), "00c0ffee00c0ffee");
         let (head, body) = response.into_parts();
         let body = serde_json::from_slice(&body).expect("JSON");

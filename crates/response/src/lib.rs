@@ -13,7 +13,7 @@ pub mod problem;
 pub mod quota_headers;
 mod refusal;
 
-pub use asked::Asked;
+pub use asked::RefusalForm;
 pub use challenge::challenge;
 pub use decision_id::DecisionId;
 pub use problem::Problem;

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use super::problem::{PROBLEM_JSON, Problem};
 use super::quota_headers::{EXPOSED, retry_after_secs};
-use super::{Asked, json_rpc};
+use super::{RefusalForm, json_rpc};
 pub use document::Denial;
 use tollgate_limit::Micros;
 use tollgate_limit::printable::percent_encoded;
@@ -191,10 +191,10 @@ impl<'r> Refusal<'r> {
 
     /// The response, without quota headers. `own` is the form that the route or the file chooses;
     /// `id` is the id of the decision.
-    pub fn response(&self, asked: &Asked, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
-        let mut response = match asked.grpc() {
+    pub fn response(&self, form: &RefusalForm, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
+        let mut response = match form.grpc() {
             Some(content_type) => self.grpc(content_type),
-            None => self.body(asked, own, id),
+            None => self.body(form, own, id),
         };
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -204,7 +204,7 @@ impl<'r> Refusal<'r> {
         if let Reason::Unidentified(Some(challenge)) = self.reason {
             headers.insert(WWW_AUTHENTICATE, challenge.clone());
         }
-        if let Some(origin) = asked.origin() {
+        if let Some(origin) = form.origin() {
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
             headers.insert(
                 ACCESS_CONTROL_EXPOSE_HEADERS,
@@ -223,19 +223,19 @@ impl<'r> Refusal<'r> {
         if let Some(allow) = self.allow {
             headers.insert(ALLOW, allow.clone());
         }
-        if self.closes && asked.is_http1() {
+        if self.closes && form.is_http1() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
     /// The response with its body, without the headers of [`Self::response`].
-    fn body(&self, asked: &Asked, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
+    fn body(&self, form: &RefusalForm, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
         let (status, content_type, body) = self.contents(own, id);
         // The encoder knows the length of a body that it sends; it must be given the length of a
         // body that HEAD omits.
-        let length = asked.is_head().then(|| HeaderValue::from(body.len()));
-        let mut response = Response::new(if asked.is_head() { Bytes::new() } else { body });
+        let length = form.is_head().then(|| HeaderValue::from(body.len()));
+        let mut response = Response::new(if form.is_head() { Bytes::new() } else { body });
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         if let Some(length) = length {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, Request, Response};
-use tollgate_gateway::gateway::{
-    DescriptorAsked, DescriptorStatus as Decided, DescriptorsDecided, Gateway,
-};
+use tollgate_gateway::Gateway;
+use tollgate_gateway::decide::{DescriptorAsked, DescriptorStatus as Decided, DescriptorsDecided};
 use tollgate_limit::{Micros, Rate};
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_policy::domains::Entry as PolicyEntry;

@@ -54,7 +54,7 @@ pub(crate) use self::lane::{lane, start};
 pub(crate) use self::outages::Outages;
 pub(crate) use self::receipt::Receipt;
 pub(crate) use self::servers::Servers;
-pub(crate) use self::shared::{ServerPart, Shared};
+pub(crate) use self::shared::{LaneState, ServerPart};
 pub(crate) use self::trouble::{Obstacle, Trouble};
 pub(crate) use self::unanswered::Unanswered;
 use super::StoreError;

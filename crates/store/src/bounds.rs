@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Batch, Wants};
 use super::wire_form::{Name, StoredState, WireForm};
-use tollgate_limit::{Draw, Kept, Micros, Standing, Timestamp};
+use tollgate_limit::{Draw, Micros, Standing, StoredBucket, Timestamp};
 
 /// The number of locks over which the bounds are spread.
 const SHARDS: usize = 16;
@@ -106,7 +106,8 @@ impl Bounds {
         } else {
             // A reload or another tier has other numbers: the same bucket, as the server would
             // convert it.
-            let kept = Kept::from_parts(bound.shape.algorithm().clone(), bound.state.clone(), 0);
+            let kept =
+                StoredBucket::from_parts(bound.shape.algorithm().clone(), bound.state.clone(), 0);
             let own = kept.under(shape.algorithm(), at);
             shape.standing(own.state(), 0, at).remaining()
         };

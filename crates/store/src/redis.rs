@@ -21,7 +21,7 @@ pub use certificates::Certificates;
 
 use self::cluster::{Cluster, Nodes, slot};
 use self::link::RedisLink;
-use super::batch::{ServerPart, Servers, Shared, lane};
+use super::batch::{LaneState, ServerPart, Servers, lane};
 use super::lease::Leases;
 use super::options::RemoteOptions;
 use super::remote::RemoteStore;
@@ -38,7 +38,7 @@ pub fn start(address: Address, options: RemoteOptions) -> std::io::Result<Remote
         pinned,
         ..
     } = options;
-    let mut shared = Shared::new(clock.clone(), options.answer_within, options.local_refusals);
+    let mut shared = LaneState::new(clock.clone(), options.answer_within, options.local_refusals);
     let leases = Leases::new(clock.clone(), address.is_cluster());
     shared.leases = Some(Arc::new(leases));
     shared.mind_long_quotas(options.long_quotas);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::database::{Base, Database};
-use super::batch::{Servers, Shared, lane};
+use super::batch::{LaneState, Servers, lane};
 use super::lease::Leases;
 use super::options::RemoteOptions;
 use super::remote::RemoteStore;
@@ -51,7 +51,7 @@ pub(crate) fn start<D: Database + Send>(
     link: impl FnOnce(Base) -> Result<D, String>,
 ) -> std::io::Result<RemoteStore> {
     let clock = options.clock.clone();
-    let mut shared = Shared::new(clock.clone(), options.answer_within, options.local_refusals);
+    let mut shared = LaneState::new(clock.clone(), options.answer_within, options.local_refusals);
     shared.leases = Some(Arc::new(Leases::new(clock, false).with_least(LEASED_LEAST)));
     shared.mind_long_quotas(options.long_quotas);
     let shared = Arc::new(shared);

@@ -10,7 +10,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tollgate_gateway::gateway::{ConnectionService, Gateway, Shared};
+use tollgate_gateway::{ConnectionService, Gateway, GatewayState};
 use tollgate_net::listener::Address;
 use tollgate_net::server::ConnInfo;
 
@@ -26,7 +26,7 @@ pub struct Front {
 
 impl Front {
     /// Starts one before a gateway that is `shared` with our own server, where the second pass asks for it.
-    pub fn start_if_asked(shared: &Shared) -> Option<Self> {
+    pub fn start_if_asked(shared: &GatewayState) -> Option<Self> {
         std::env::var_os(FRONT)?;
         let (stop, stopped) = oneshot::channel();
         let (bound, address) = std::sync::mpsc::channel();
@@ -69,7 +69,7 @@ impl Drop for Front {
     }
 }
 
-async fn serve(listener: &TcpListener, shared: &Shared) {
+async fn serve(listener: &TcpListener, shared: &GatewayState) {
     let gateway = Rc::new(Gateway::new(shared));
     let address = Arc::new(Address::Tcp(listener.local_addr().expect("an address")));
     loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate::admin::Listen;
 use tollgate::app::{self, Environment, Options, RunningGateway, Source};
-use tollgate_gateway::gateway::Shared;
+use tollgate_gateway::GatewayState;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_net::listener::Address;
 use tollgate_store::clock::Clock;
@@ -115,7 +115,7 @@ impl Gateway {
     }
 
     /// What its workers share, with the policy and the limiter in force.
-    pub fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &GatewayState {
         self.running.shared()
     }
 

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use http_body::Body;
 
 use super::engine::Snapshot;
-use super::layer::{RequestHead, Shared};
+use super::layer::{LayerState, RequestHead};
 use super::passage::{Due, Passage, quota_headers};
 use tollgate_admission::{Account, Admission, Refusal, RequestView, Step};
 use tollgate_limit::{Micros, Timestamp};
@@ -35,7 +35,7 @@ pub(super) type Work = Pin<Box<dyn Future<Output = (Box<Passage>, Admission)> + 
 
 /// Decides about a request that has arrived. Most are admitted at once and charged for good: they
 /// need no [`Passage`].
-pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
+pub(super) fn start<B: Body>(shared: &LayerState, request: &Request<B>) -> Next {
     let engine = &shared.engine;
     let snapshot = engine.current();
     let mut account = Account::new(engine.clock.now());
@@ -57,7 +57,7 @@ pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
 
 /// Goes on with a request that had to wait.
 pub(super) fn resume<B: Body>(
-    shared: &Shared,
+    shared: &LayerState,
     request: &Request<B>,
     mut passage: Box<Passage>,
     mut admission: Admission,
@@ -78,7 +78,7 @@ pub(super) fn resume<B: Body>(
 /// # Errors
 /// Why the request cannot be matched safely.
 fn advance<B: Body>(
-    shared: &Shared,
+    shared: &LayerState,
     snapshot: &Snapshot,
     admission: &mut Admission,
     account: &mut Account,
@@ -229,7 +229,7 @@ fn refuse(passage: &Passage, refusal: &tollgate_response::Refusal<'_>) -> Box<Re
         .and_then(|route| route.refusal.as_ref())
         .or(policy.responses.refusal.as_ref())
         .and_then(|body| Form::of(body, None));
-    let mut response = refusal.response(&passage.asked, own, id.as_str());
+    let mut response = refusal.response(&passage.form, own, id.as_str());
     passage.annotate(response.headers_mut());
     Box::new(response)
 }

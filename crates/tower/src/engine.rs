@@ -25,7 +25,7 @@ use tollgate_store::local;
 
 /// Where the limits come from.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) enum LimitsSource {
     File(PathBuf),
     Builder(Box<Builder>),
 }
@@ -36,7 +36,7 @@ pub(super) struct Engine {
     pub(super) clock: Clock,
     current: ArcSwap<Snapshot>,
     /// The source of the limits in force; held while they are changed.
-    source: Mutex<Source>,
+    source: Mutex<LimitsSource>,
     /// The number of the next decision: a random start, then consecutive numbers.
     ids: AtomicU64,
     /// Whether it was logged that requests have no address.
@@ -60,7 +60,7 @@ pub(super) struct Snapshot {
 }
 
 impl Engine {
-    pub(super) fn new(source: Source, clock: Clock) -> Result<Self, Error> {
+    pub(super) fn new(source: LimitsSource, clock: Clock) -> Result<Self, Error> {
         let config = source.read(&clock)?;
         let backend = open(&config, &clock)?;
         let cold_start = match config.server.cold_start {
@@ -105,11 +105,11 @@ impl Engine {
     }
 
     /// Reads `source`, or the file again, and puts it in force. Buckets are carried over.
-    fn replace(&self, source: Option<Source>) -> Result<(), Error> {
+    fn replace(&self, source: Option<LimitsSource>) -> Result<(), Error> {
         let mut in_force = self.source.lock();
         let source = match source {
             Some(source) => source,
-            None if matches!(*in_force, Source::Builder(_)) => return Err(Error::NoFile),
+            None if matches!(*in_force, LimitsSource::Builder(_)) => return Err(Error::NoFile),
             None => in_force.clone(),
         };
         let config = source.read(&self.clock)?;
@@ -131,7 +131,7 @@ impl Engine {
     }
 }
 
-impl Source {
+impl LimitsSource {
     fn read(&self, clock: &Clock) -> Result<Config, Error> {
         let config = match self {
             Self::File(path) => load_for_service(path, &variable, clock.now())?,
@@ -248,7 +248,8 @@ impl Handle {
     /// # Errors
     /// All mistakes at once, or why the store cannot be used; the limits in force then stay.
     pub fn replace(&self, builder: Builder) -> Result<(), Error> {
-        self.0.replace(Some(Source::Builder(Box::new(builder))))
+        self.0
+            .replace(Some(LimitsSource::Builder(Box::new(builder))))
     }
 
     /// What each limit has decided so far. The counts survive changes of the limits.

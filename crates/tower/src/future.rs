@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 
 use super::ResponseBody;
 use super::admit::{Next, Work, resume};
-use super::layer::Shared;
+use super::layer::LayerState;
 use super::passage::Due;
 
 pin_project! {
@@ -37,7 +37,7 @@ pin_project! {
         /// The limits have not decided yet: a store was asked, or the request is held.
         Deciding {
             work: Work,
-            shared: Arc<Shared>,
+            shared: Arc<LayerState>,
             waiting: Option<(S, Request<B>)>,
         },
         /// The service has the request.
@@ -67,7 +67,12 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
-    pub(super) fn deciding(work: Work, shared: Arc<Shared>, ready: S, request: Request<B>) -> Self {
+    pub(super) fn deciding(
+        work: Work,
+        shared: Arc<LayerState>,
+        ready: S,
+        request: Request<B>,
+    ) -> Self {
         let waiting = Some((ready, request));
         let state = State::Deciding {
             work,

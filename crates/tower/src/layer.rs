@@ -14,7 +14,7 @@ use http::{Extensions, HeaderMap, Method, Request, Response, Uri};
 use http_body::Body;
 
 use super::admit::{Next, start};
-use super::engine::{Engine, Source};
+use super::engine::{Engine, LimitsSource};
 use super::{Builder, Error, Handle, ResponseBody, ResponseFuture};
 use tollgate_store::clock::Clock;
 
@@ -44,12 +44,12 @@ pub struct RequestHead<'r> {
 /// See the [module](super) for what it does to requests and responses.
 #[derive(Clone)]
 pub struct RateLimitLayer {
-    shared: Arc<Shared>,
+    shared: Arc<LayerState>,
 }
 
 /// What all services of a layer share.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct LayerState {
     pub(super) engine: Arc<Engine>,
     pub(super) peer: PeerOf,
     pub(super) subject: SubjectOf,
@@ -84,7 +84,7 @@ impl RateLimitLayer {
     /// # Errors
     /// All mistakes of the file, each with its place; or why its store cannot be used.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let source = Source::File(path.as_ref().to_path_buf());
+        let source = LimitsSource::File(path.as_ref().to_path_buf());
         Self::new(source, Clock::system())
     }
 
@@ -94,12 +94,12 @@ impl RateLimitLayer {
     }
 
     pub(super) fn from_builder(builder: Builder) -> Result<Self, Error> {
-        Self::new(Source::Builder(Box::new(builder)), Clock::system())
+        Self::new(LimitsSource::Builder(Box::new(builder)), Clock::system())
     }
 
-    pub(super) fn new(source: Source, clock: Clock) -> Result<Self, Error> {
+    pub(super) fn new(source: LimitsSource, clock: Clock) -> Result<Self, Error> {
         let engine = Arc::new(Engine::new(source, clock)?);
-        let shared = Shared {
+        let shared = LayerState {
             engine,
             peer: Arc::new(|extensions| {
                 let socket = extensions.get::<std::net::SocketAddr>();
@@ -175,7 +175,7 @@ impl RateLimitLayer {
         self.with(|shared| shared.key = Some(key))
     }
 
-    fn with(self, change: impl FnOnce(&mut Shared)) -> Self {
+    fn with(self, change: impl FnOnce(&mut LayerState)) -> Self {
         let mut shared = Arc::unwrap_or_clone(self.shared);
         change(&mut shared);
         Self {
@@ -210,7 +210,7 @@ impl<S> Layer<S> for RateLimitLayer {
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<LayerState>,
 }
 
 impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {

@@ -10,7 +10,7 @@ use super::engine::{Engine, Snapshot};
 use tollgate_admission::settle::Head;
 use tollgate_admission::{Account, follow};
 use tollgate_limiter::Cause;
-use tollgate_response::Asked;
+use tollgate_response::RefusalForm;
 use tollgate_response::quota_headers::{Prepared, Writer};
 
 /// A request and what the limits decided about it. When it is dropped, the charges are settled as
@@ -20,7 +20,7 @@ pub(super) struct Passage {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) engine: Arc<Engine>,
     pub(super) account: Account,
-    pub(super) asked: Asked,
+    pub(super) form: RefusalForm,
     /// The bytes of the response's body so far, and whether they are all.
     sent: u64,
     whole: bool,
@@ -84,7 +84,7 @@ impl Passage {
             snapshot,
             engine,
             account,
-            asked: Asked::of(request, true, false),
+            form: RefusalForm::of(request, true, false),
             sent: 0,
             whole: false,
         }
@@ -109,7 +109,7 @@ impl Passage {
         if settled {
             return None;
         }
-        let is_head = self.asked.is_head();
+        let is_head = self.form.is_head();
         self.account.on_head(Head {
             cause: Cause::Upstream,
             status,

@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::engine::Source;
+use super::engine::LimitsSource;
 use super::*;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_store::clock::Clock;
@@ -23,7 +23,7 @@ const START: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 
 fn layer_at(builder: Builder) -> (RateLimitLayer, Clock) {
     let clock = Clock::manual(START);
-    let layer = RateLimitLayer::new(Source::Builder(Box::new(builder)), clock.clone());
+    let layer = RateLimitLayer::new(LimitsSource::Builder(Box::new(builder)), clock.clone());
     (layer.expect("valid limits"), clock)
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::checks::refuses;
 use super::documents::Overridden;
 use crate::overrides::InForce;
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::Snapshot;
 use tollgate_limit::{Limit, QuotaError};
 use tollgate_limiter::Effect;
 use tollgate_policy::Rule;

@@ -14,7 +14,7 @@ use super::wire::Wire;
 use crate::app::StartError;
 use crate::app::state_file::{self, Mark};
 use tollgate_config::Config;
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::Snapshot;
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::Inherited;
 use tollgate_store::Backend;

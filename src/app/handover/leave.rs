@@ -84,7 +84,7 @@ impl RunningGateway {
     fn converse(
         &self,
         mut wire: Wire,
-        kept: &[tollgate_net::listener::Kept],
+        kept: &[tollgate_net::listener::ListenerSockets],
         child: &Child,
         announce: &dyn Fn(u32),
     ) -> io::Result<()> {

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use super::message::{Correction, LimitName, Message};
 use super::wire::Wire;
-use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::Snapshot;
 use tollgate_limit::{Change, Limit, Mode, Placement, Role, Settlement};
 use tollgate_limiter::Successor;
 use tollgate_store::local::HeldPlaces;

@@ -2,7 +2,9 @@
 
 use fastrand::Rng;
 use tollgate_limit::fixtures::RATES;
-use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Settlement, Terms, Timestamp};
+use tollgate_limit::{
+    Algorithm, Align, Change, Kind, Micros, Settlement, StoredBucket, Terms, Timestamp,
+};
 use tollgate_store::Store;
 
 use super::{Twins, pause, random_limit};
@@ -25,7 +27,7 @@ pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_cor
                 return;
             };
             let key = caller("put back");
-            let mut kept = Kept::full(limit.algorithm.clone());
+            let mut kept = StoredBucket::full(limit.algorithm.clone());
             let mut written = None;
             // Whether all is written as of now: what a refusal has seen of the time since, one store keeps and another does not.
             let mut fresh = true;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{
-    Algorithm, Change, Kept, Kind, Limit, Micros, Settlement, Terms, Timestamp, draw_all,
+    Algorithm, Change, Kind, Limit, Micros, Settlement, StoredBucket, Terms, Timestamp, draw_all,
 };
 use tollgate_store::Store;
 
@@ -142,7 +142,7 @@ pub(crate) async fn reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under<S: 
                 return;
             };
             let key = caller("through reloads");
-            let mut kept = Kept::full(limits[0].algorithm.clone());
+            let mut kept = StoredBucket::full(limits[0].algorithm.clone());
             let mut history = Vec::new();
             for step in 0..40 {
                 let span = match rng.u8(..4) {
@@ -187,7 +187,7 @@ pub(crate) async fn reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under<S: 
                 history.push(asked);
                 let [state] = states;
                 if cost > 0 && state != before {
-                    kept = Kept::from_parts(found.algorithm().clone(), state, 0);
+                    kept = StoredBucket::from_parts(found.algorithm().clone(), state, 0);
                 }
             }
         }

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::PERMIT;
 use super::permits::{PermitId, Permits};
-use crate::body::{BodyError, FramePoll, Guarded, ResponseBody};
-use crate::gateway::Closing;
+use crate::forward::body::{BodyError, FramePoll, Guarded, ResponseBody};
+use crate::request::Closing;
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Payload;
 

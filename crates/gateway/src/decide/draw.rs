@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 use super::batch::{Item, OfLimit};
 use super::json::Refused;
 use super::permits::Permits;
-use crate::body::Guarded;
-use crate::gateway::{Gateway, HeldSnapshot, RecordedDraw, Snapshot};
+use super::request::RecordedDraw;
+use crate::forward::body::Guarded;
 use crate::rejection::Rejection;
+use crate::request::{Gateway, HeldSnapshot, Snapshot};
 use tollgate_admission::denial;
 use tollgate_admission::settle::is_open;
 use tollgate_limit::CLAIMS_MAX;
 use tollgate_policy::identity::WhenUnknown;
 use tollgate_policy::{Claims, Policy, Scope, ScopePart};
-use tollgate_response::{Asked, DecisionId, Problem, SpentBudget};
+use tollgate_response::{DecisionId, Problem, RefusalForm, SpentBudget};
 
 impl Gateway {
     /// Decides about `items` by one draw. `asked`: the request of the program.
@@ -191,6 +192,6 @@ fn limits(recorded: &RecordedDraw, policy: &Policy) -> Value {
 }
 
 async fn refusal(rejection: &Rejection, id: DecisionId) -> Value {
-    let response = rejection.response(&Asked::default(), None, id.as_str());
+    let response = rejection.response(&RefusalForm::default(), None, id.as_str());
     super::decision(response.map(Guarded::bare)).await
 }

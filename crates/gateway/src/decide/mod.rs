@@ -11,10 +11,12 @@
 
 mod batch;
 mod delivery;
+mod descriptors;
 mod draw;
 mod json;
 mod original;
 mod permits;
+pub(crate) mod request;
 mod settle;
 
 use std::cell::RefCell;
@@ -30,34 +32,22 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use serde_json::{Map, Value, json};
 
-use crate::body::{Guarded, ResponseBody};
-use crate::gateway::{Closing, Gateway, HeldSnapshot, Snapshot};
+use crate::forward::body::{Guarded, ResponseBody};
+use crate::request::{Closing, DecideSettings, Gateway, HeldSnapshot, Snapshot};
 use batch::{Batch, Item};
 use delivery::{Undelivered, telling};
 use json::Refused;
-use tollgate_limit::Micros;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_net::timers;
 use tollgate_net::worker::Worker;
-use tollgate_policy::address::NetSet;
 use tollgate_response::Problem;
 
 pub use delivery::DecisionBody;
+pub use descriptors::{DescriptorAsked, DescriptorStatus, DescriptorsDecided, StatusOfLimit};
 pub(crate) use original::Original;
 pub use permits::Permits;
 pub(crate) use permits::{NearCounter, Open, PermitId, Slot};
 use settle::{Report, Return};
-
-/// The settings of the listeners for decisions. A reload replaces them.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The networks of the peers that may ask.
-    pub trusted: NetSet,
-    /// The status that replaces that of a refusal, where the peer's protocol needs it.
-    pub refuse_status: Option<StatusCode>,
-    pub permits: usize,
-    pub permit_expiry: Micros,
-}
 
 /// Responds to the requests of other proxies and programs, on one worker.
 pub struct Decider {
@@ -210,7 +200,7 @@ async fn beside_each_other<F: Future>(decisions: impl Iterator<Item = F>) -> Vec
 }
 
 /// The response with the status that the peer's protocol needs.
-fn in_status_of_peer(settings: &Settings, mut response: Reply) -> Reply {
+fn in_status_of_peer(settings: &DecideSettings, mut response: Reply) -> Reply {
     let status = response.status();
     let passes = status.is_success() || status == StatusCode::UNAUTHORIZED;
     if let Some(other) = settings.refuse_status.filter(|_| !passes) {

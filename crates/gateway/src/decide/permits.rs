@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::gateway::brings_near;
 use crate::refusals::RefusalWriter;
+use crate::request::brings_near;
 use tollgate_admission::settle::Owed;
 use tollgate_limit::Timestamp;
 use tollgate_limiter::Permit;

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::http2_pool::{Ear, Heard};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header, tls};
-use crate::pool::Connection;
+use crate::forward::pool::Connection;
 use tollgate_net::timers;
 use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::blame::{Blame, ServerSign};
-use crate::body::BodyError;
+use crate::forward::body::BodyError;
 use tollgate_http1::Malformed;
 use tollgate_limiter::Cause;
 use tollgate_net::client::Failure;

@@ -49,7 +49,7 @@ pub(super) struct Http2Pool {
 /// The place where a request is sent.
 pub(super) enum Placed {
     /// A stream of an HTTP/2 connection.
-    Stream(Place),
+    Stream(StreamSlot),
     /// A new HTTP/1.1 connection, because the server does not support HTTP/2.
     Http1(Box<Client<Stream, RequestBody>>),
 }
@@ -191,7 +191,7 @@ impl Http2Pool {
             since: Cell::new(self.turn.get()),
         });
         self.open.borrow_mut().push(Rc::clone(&lane));
-        Ok(Placed::Stream(Place::on(lane)))
+        Ok(Placed::Stream(StreamSlot::on(lane)))
     }
 
     /// Returns a place on the connection opened last, if the server's settings are pending and turn
@@ -200,7 +200,7 @@ impl Http2Pool {
     /// # Errors
     /// If they do not arrive within the connect timeout: the connection accepts no more streams
     /// then.
-    async fn settled(&self, connector: &Connector) -> Result<Option<Place>, ForwardError> {
+    async fn settled(&self, connector: &Connector) -> Result<Option<StreamSlot>, ForwardError> {
         let fresh = self
             .open
             .borrow()
@@ -220,12 +220,12 @@ impl Http2Pool {
 
     /// Returns a place on the first connection with room, so that later ones become idle and are
     /// closed when load drops.
-    pub(super) fn free(&self) -> Option<Place> {
+    pub(super) fn free(&self) -> Option<StreamSlot> {
         let mut open = self.open.borrow_mut();
         open.retain(|lane| lane.is_open() && !lane.is_useless());
         open.iter()
             .find(|lane| lane.has_room())
-            .map(|lane| Place::on(Rc::clone(lane)))
+            .map(|lane| StreamSlot::on(Rc::clone(lane)))
     }
 
     /// Whether the server agreed on HTTP/1.1 on the last connect.
@@ -248,12 +248,12 @@ impl Http2Pool {
 
 /// A place for one stream, returned to the pool when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamSlot {
     lane: Rc<Http2Connection>,
     heard: u64,
 }
 
-impl Place {
+impl StreamSlot {
     fn on(lane: Rc<Http2Connection>) -> Self {
         lane.streams.set(lane.streams.get() + 1);
         let heard = lane.ear.heard.get();
@@ -282,7 +282,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.lane.streams.set(self.lane.streams.get() - 1);
     }

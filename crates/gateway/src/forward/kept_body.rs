@@ -10,13 +10,13 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
-use super::request_body::{RequestBody, Source};
-use crate::body::{BodyError, FramePoll};
+use super::request_body::{BodySource, RequestBody};
+use crate::forward::body::{BodyError, FramePoll};
 
 /// The body, with the part that was sent.
 #[derive(Debug)]
 pub(super) struct KeptBody {
-    source: RefCell<Source>,
+    source: RefCell<BodySource>,
     sent: RefCell<Sent>,
     /// The number of the turn that may read it. Bodies of earlier turns belong to streams that have
     /// ended, and read nothing.
@@ -45,7 +45,7 @@ pub(super) struct Turn {
 
 impl KeptBody {
     /// Creates it; nothing of `source` has been sent.
-    pub(super) fn new(source: Source) -> Rc<Self> {
+    pub(super) fn new(source: BodySource) -> Rc<Self> {
         Rc::new(Self {
             source: RefCell::new(source),
             sent: RefCell::default(),

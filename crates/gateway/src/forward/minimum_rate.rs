@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::body::BodyError;
+use crate::forward::body::BodyError;
 use tollgate_limit::Micros;
 use tollgate_net::server::Window;
 use tollgate_net::timers::Expiry;

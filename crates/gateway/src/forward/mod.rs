@@ -6,8 +6,10 @@
 
 mod balance;
 mod blame;
+pub mod body;
 mod callers_deadline;
 mod connect;
+pub mod echo;
 mod error;
 mod exchange;
 mod grpc;
@@ -17,6 +19,7 @@ mod kept_body;
 mod http2_pool;
 mod members;
 mod outgoing;
+pub mod pool;
 mod minimum_rate;
 mod response;
 mod response_timeout;
@@ -46,16 +49,16 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-use super::body::{Received, ResponseBody};
 use super::headers::HeaderSet;
-use super::pool::Slot;
 use super::proxy_defaults::ProxyDefaults;
 pub use blame::{Blame, ServerSign};
+use body::{Received, ResponseBody};
 pub(crate) use callers_deadline::CallersDeadline;
 pub use error::ForwardError;
 pub use incidents::{ServerHealth, ServerStatus};
 use members::bit;
 pub(crate) use minimum_rate::MinimumRate;
+use pool::Slot;
 use request::Outgoing;
 pub use request_body::RequestBody;
 pub use response::{UpstreamHttp1, UpstreamHttp2};
@@ -212,8 +215,10 @@ impl Forwarder {
             let result = exchange::exchange(state, server, outgoing).await;
             server.observe(&result);
             let outcome = match &result {
-                Ok(forwarded) => retry::Outcome::Status(forwarded.response.status().as_u16()),
-                Err(error) => retry::Outcome::Error(error),
+                Ok(forwarded) => {
+                    retry::AttemptOutcome::Status(forwarded.response.status().as_u16())
+                }
+                Err(error) => retry::AttemptOutcome::Error(error),
             };
             if siblings < SIBLINGS_MOST && retry::tries_siblings(&outcome, outgoing) {
                 tried |= bit(index);

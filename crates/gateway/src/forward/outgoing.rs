@@ -18,7 +18,7 @@ use super::minimum_rate::MinimumRate;
 use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
 use super::{ForwardContext, ForwardError, Upgrade};
-use crate::body::BodyError;
+use crate::forward::body::BodyError;
 use crate::framing::Bridged;
 use crate::headers::{self, HeaderSet, Origin};
 use crate::proxy_defaults::protocol_name;

@@ -17,7 +17,7 @@ use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::response_timeout::Stall;
 use super::{ForwardError, Forwarded, Upgrade, grpc};
-use crate::body::ResponseBody;
+use crate::forward::body::ResponseBody;
 use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Interim;

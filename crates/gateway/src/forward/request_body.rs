@@ -14,7 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 pub(super) use self::progress::Progress;
 use super::kept_body::{KeptBody, Turn};
 use super::minimum_rate::MinimumRate;
-use crate::body::{BodyError, FramePoll, Received};
+use crate::forward::body::{BodyError, FramePoll, Received};
 use crate::headers;
 use tollgate_net::server::Inbound;
 use tollgate_policy::Guarded;
@@ -27,13 +27,13 @@ pub struct RequestBody {
 #[derive(Debug)]
 enum Content {
     /// A body that is sent once.
-    Once(Source),
+    Once(BodySource),
     /// A body that may have to be sent again.
     Kept(Turn),
 }
 
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct BodySource {
     incoming: Inbound,
     /// The bytes that the route still allows.
     left: u64,
@@ -89,7 +89,7 @@ impl RequestBody {
             incoming.has_arrived(),
             gate.is_some(),
         ));
-        let source = Source {
+        let source = BodySource {
             incoming,
             left: most.unwrap_or(u64::MAX),
             progress: Rc::clone(&progress),
@@ -123,7 +123,7 @@ impl RequestBody {
     }
 }
 
-impl Source {
+impl BodySource {
     pub(super) fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -194,7 +194,7 @@ impl Source {
     }
 }
 
-impl Drop for Source {
+impl Drop for BodySource {
     /// The connection drops the body once it needs nothing more of it, which may be before the end
     /// of the body was polled: after trailers, or after the announced number of bytes.
     fn drop(&mut self) {

@@ -11,15 +11,15 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use super::http2_pool::Place;
+use super::http2_pool::StreamSlot;
 use super::request::Outgoing;
 use super::response_timeout::Stall;
 use super::tunnel::Tunnel;
 use super::upload::Upload;
 use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
-use crate::body::{BodyError, FramePoll, ResponseBody};
+use crate::forward::body::{BodyError, FramePoll, ResponseBody};
+use crate::forward::pool::{Connection, Slot};
 use crate::headers;
-use crate::pool::{Connection, Slot};
 use crate::proxy_defaults::protocol_name;
 use tollgate_http1::head::Framing;
 use tollgate_limit::Micros;
@@ -197,12 +197,17 @@ pub struct UpstreamHttp2 {
     incoming: Incoming,
     bounds: Bounds,
     _slot: Slot,
-    _place: Place,
+    _place: StreamSlot,
 }
 
 impl UpstreamHttp2 {
     /// The body `incoming` of a response.
-    pub(super) const fn new(incoming: Incoming, bounds: Bounds, slot: Slot, place: Place) -> Self {
+    pub(super) const fn new(
+        incoming: Incoming,
+        bounds: Bounds,
+        slot: Slot,
+        place: StreamSlot,
+    ) -> Self {
         Self {
             incoming,
             bounds,

@@ -10,7 +10,7 @@ use super::upstreams::UpstreamState;
 use tollgate_policy::upstream::Upstream;
 
 /// The outcome of one try to send a request and to receive its response.
-pub(super) enum Outcome<'f> {
+pub(super) enum AttemptOutcome<'f> {
     Status(u16),
     /// No response of a server, for this reason.
     Error(&'f ForwardError),
@@ -35,26 +35,28 @@ pub(super) enum Again {
 /// Whether the request in `outgoing` is sent again after `outcome`. Another attempt is withdrawn
 /// from the upstream's budget of retries.
 pub(super) fn decide(
-    outcome: &Outcome<'_>,
+    outcome: &AttemptOutcome<'_>,
     upstream: &UpstreamState,
     outgoing: &Outgoing,
 ) -> Again {
     let retry = &upstream.upstream.retry;
     let allowed = match outcome {
-        Outcome::Unprocessed if outgoing.has_copy() => return Again::SameAttempt,
-        Outcome::Unprocessed => false,
-        Outcome::Closed { untouched: true } => return Again::SameAttempt,
-        Outcome::Closed { untouched: false } => retry.connection_closed && outgoing.idempotent,
-        Outcome::Status(status) => {
+        AttemptOutcome::Unprocessed if outgoing.has_copy() => return Again::SameAttempt,
+        AttemptOutcome::Unprocessed => false,
+        AttemptOutcome::Closed { untouched: true } => return Again::SameAttempt,
+        AttemptOutcome::Closed { untouched: false } => {
+            retry.connection_closed && outgoing.idempotent
+        }
+        AttemptOutcome::Status(status) => {
             retry.statuses.contains(status) && is_repeatable(outgoing) && outgoing.has_copy()
         }
-        Outcome::Error(
+        AttemptOutcome::Error(
             ForwardError::Connect(_) | ForwardError::ConnectTimeout | ForwardError::Tls(_),
         ) => retry.connect_failure && outgoing.is_at_hand(),
-        Outcome::Error(ForwardError::RefusedStream | ForwardError::GoingAway) => {
+        AttemptOutcome::Error(ForwardError::RefusedStream | ForwardError::GoingAway) => {
             retry.refused_stream && outgoing.has_copy()
         }
-        Outcome::Error(_) => false,
+        AttemptOutcome::Error(_) => false,
     };
     let allowed = allowed && outgoing.has_attempts() && !outgoing.is_over();
     // A counted attempt has been withdrawn from the budget already.
@@ -67,10 +69,10 @@ pub(super) fn decide(
 
 /// Whether another address of the same name is tried after `outcome`, as a part of the same
 /// attempt: nothing was sent yet.
-pub(super) fn tries_siblings(outcome: &Outcome<'_>, outgoing: &Outgoing) -> bool {
+pub(super) fn tries_siblings(outcome: &AttemptOutcome<'_>, outgoing: &Outgoing) -> bool {
     let unsent = matches!(
         outcome,
-        Outcome::Error(ForwardError::Connect(_) | ForwardError::ConnectTimeout)
+        AttemptOutcome::Error(ForwardError::Connect(_) | ForwardError::ConnectTimeout)
     );
     unsent && outgoing.is_at_hand() && !outgoing.is_over()
 }

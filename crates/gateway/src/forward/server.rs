@@ -12,7 +12,7 @@ use super::health_record::HealthRecord;
 use super::http2_pool::Http2Pool;
 use super::upstream_health;
 use super::{ForwardError, Forwarded, balance, incidents};
-use crate::pool::{Bounds, Pool};
+use crate::forward::pool::{Bounds, Pool};
 use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 
 /// One server of an upstream.

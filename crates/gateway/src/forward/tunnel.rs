@@ -2,19 +2,19 @@
 //! timeout passes, or the gateway shuts down.
 
 mod frames;
-mod way;
+mod direction;
 
 use bytes::Bytes;
 use std::task::Poll;
 use std::time::Duration;
 
 use super::{Slot, Stream};
+use direction::Direction;
 use frames::{Frames, Role};
 use tollgate_limit::Micros;
 use tollgate_net::server::{Hold, OnUpgrade};
 use tollgate_net::timers::Deadline;
 use tollgate_net::worker::Task;
-use way::Way;
 
 /// An upgraded connection, to be run by [`Tunnel::run`].
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Tunnel {
         };
         let mut upstream = self.upstream;
         let frames = |role| self.websocket.then(|| Frames::new(role));
-        let mut up = Way::new(frames(Role::Client), Bytes::new());
-        let mut down = Way::new(frames(Role::Server), self.early);
+        let mut up = Direction::new(frames(Role::Client), Bytes::new());
+        let mut down = Direction::new(frames(Role::Server), self.early);
         let mut deadline = Deadline::never();
         if self.idle != Micros::ZERO {
             deadline.reset(self.idle.into());

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http_body::Frame;
 use tokio::task::AbortHandle;
 
-use crate::body::BodyError;
-use crate::pool::Connection;
+use crate::forward::body::BodyError;
+use crate::forward::pool::Connection;
 use tollgate_net::client::Failure;
 
 /// A connection whose request is still being sent while its response is read.

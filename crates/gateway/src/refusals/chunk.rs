@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 
-use super::{Asked, Decided, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
+use super::{Decided, ExplainedRequest, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
 use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp, Verdict};
 use tollgate_limiter::Outcome;
 use tollgate_policy::Policy;
@@ -87,7 +87,12 @@ impl Chunk {
         of(&self.records) + of(&self.limits) + of(&self.text) + of(&self.traces)
     }
 
-    pub(super) fn push(&mut self, policy: u32, asked: &Asked<'_>, decided: &Decided<'_>) {
+    pub(super) fn push(
+        &mut self,
+        policy: u32,
+        asked: &ExplainedRequest<'_>,
+        decided: &Decided<'_>,
+    ) {
         let (text, limits) = (small(self.text.len()), small(self.limits.len()));
         if let Some(trace) = decided.trace {
             self.traces.push((small(self.records.len()), trace));

@@ -81,7 +81,7 @@ pub struct Counts {
 
 /// The properties of a request that its explanation shows. Copied, because a header's value would
 /// keep the whole head of the request alive.
-pub(crate) struct Asked<'r> {
+pub(crate) struct ExplainedRequest<'r> {
     pub(crate) method: &'r Method,
     pub(crate) host: &'r str,
     pub(crate) path: &'r str,
@@ -309,7 +309,12 @@ impl Busy {
 }
 
 impl RefusalWriter {
-    pub(crate) fn keep(&self, policy: &Arc<Policy>, asked: &Asked<'_>, decided: &Decided<'_>) {
+    pub(crate) fn keep(
+        &self,
+        policy: &Arc<Policy>,
+        asked: &ExplainedRequest<'_>,
+        decided: &Decided<'_>,
+    ) {
         let mut kept = self.kept.lock();
         kept.ring.push(policy, asked, decided);
         let Some(denied) = decided.denied else { return };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::chunk::{Chunk, Record};
-use super::{Asked, Decided, Example, Latest, Refusal};
+use super::{Decided, Example, ExplainedRequest, Latest, Refusal};
 use tollgate_limit::{KeyBytes, Limit, Timestamp};
 use tollgate_policy::Policy;
 
@@ -39,7 +39,12 @@ impl Ring {
         }
     }
 
-    pub(super) fn push(&mut self, policy: &Arc<Policy>, asked: &Asked<'_>, decided: &Decided<'_>) {
+    pub(super) fn push(
+        &mut self,
+        policy: &Arc<Policy>,
+        asked: &ExplainedRequest<'_>,
+        decided: &Decided<'_>,
+    ) {
         let number = self.number(policy);
         self.open.push(number, asked, decided);
         if self.open.len() >= CHUNK {

@@ -29,8 +29,8 @@ fn keep(writer: &RefusalWriter, policy: &Arc<Policy>, id: u64, path: &str) {
     writer.keep(policy, &asked(path), &decided(id, None));
 }
 
-fn asked(path: &str) -> Asked<'_> {
-    Asked {
+fn asked(path: &str) -> ExplainedRequest<'_> {
+    ExplainedRequest {
         method: &Method::GET,
         host: "api.example",
         path,
@@ -171,7 +171,7 @@ fn refusals_name_the_caller_and_the_tier_of_the_request() {
     };
     let callers = [None, Some(caller(None)), Some(caller(Some("gold")))];
     for (id, caller) in (1..).zip(&callers) {
-        let asked = Asked {
+        let asked = ExplainedRequest {
             caller: caller.as_ref(),
             ..asked("/")
         };

@@ -24,16 +24,16 @@ fn denied() -> Rejection {
     })
 }
 
-fn asked_of(request: &Request<()>) -> Asked {
+fn asked_of(request: &Request<()>) -> RefusalForm {
     let takes_lines = request.version() < http::Version::HTTP_2;
-    Asked::of(
+    RefusalForm::of(
         request,
         HeaderSet::of(request.headers()).decides_form(),
         takes_lines,
     )
 }
 
-fn asked(fields: &[(&str, &str)]) -> Asked {
+fn asked(fields: &[(&str, &str)]) -> RefusalForm {
     let mut builder = Request::builder();
     for (name, value) in fields {
         builder = builder.header(*name, *value);

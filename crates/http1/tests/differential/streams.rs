@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 use tollgate_http1::output::SLICES;
-use tollgate_http1::write::{Asked, Content, Extras, request_head, response_head};
+use tollgate_http1::write::{Content, Extras, ResponseForm, request_head, response_head};
 use tollgate_http1::{BodyWriter, Output};
 
 use crate::ours::Message;
@@ -193,7 +193,7 @@ pub fn written_responses(dice: &mut Rng, old: bool) -> Written {
     let (mut out, mut written) = (Output::new(), Written::default());
     for _ in 0..dice.usize(1..6) {
         let status = [200, 200, 404, 503, 204, 304][dice.usize(..6)];
-        let asked = Asked {
+        let asked = ResponseForm {
             version: if old && dice.u8(..5) == 0 {
                 Version::HTTP_10
             } else {

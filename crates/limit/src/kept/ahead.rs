@@ -10,10 +10,10 @@
 //! own clock.
 //!
 //! Windows and logs may legitimately hold units in the future: grants that requests wait for, and
-//! debts. For those a store keeps the time of the write ([`Kept::written`]), and they are moved
+//! debts. For those a store keeps the time of the write ([`StoredBucket::written`]), and they are moved
 //! back by the amount that this time is ahead.
 
-use super::Kept;
+use super::StoredBucket;
 use crate::bucket::{Pair, State};
 use crate::time::{Micros, Timestamp};
 use crate::{Algorithm, lease};
@@ -26,7 +26,7 @@ pub fn is_far(at: Timestamp, now: Timestamp) -> bool {
     at.since(now) > AHEAD_MAX
 }
 
-impl Kept {
+impl StoredBucket {
     /// The time of the write to store, if the bucket then holds units in the future.
     pub fn written(&self, now: Timestamp) -> Option<Timestamp> {
         let last = match &self.state {
@@ -38,7 +38,7 @@ impl Kept {
     }
 
     /// Moves a bucket that is too far ahead of `now` back to it; returns whether it did. `written`
-    /// is the result of [`Kept::written`].
+    /// is the result of [`StoredBucket::written`].
     pub fn pull(&mut self, written: Option<Timestamp>, now: Timestamp) -> bool {
         match (&self.algorithm, &mut self.state) {
             (_, Some(State::Level(level))) if is_far(level.at, now) => level.at = now,
@@ -90,7 +90,7 @@ impl Kept {
 }
 
 impl lease::Leased {
-    /// Like [`Kept::pull`]; also moves leases that would count longer than leases of `terms` do.
+    /// Like [`StoredBucket::pull`]; also moves leases that would count longer than leases of `terms` do.
     pub fn pull(&mut self, terms: Option<&lease::Terms>, now: Timestamp) -> bool {
         let mut pulled = is_far(self.level.at, now);
         if pulled {

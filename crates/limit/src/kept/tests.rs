@@ -34,7 +34,7 @@ fn made(kind: Kind, amount: u64, burst: u64) -> Algorithm {
 
 /// A bucket in a store, which gateways of any numbers use.
 struct Row {
-    kept: Option<Kept>,
+    kept: Option<StoredBucket>,
     now: Timestamp,
 }
 
@@ -55,7 +55,7 @@ impl Row {
     fn draw(&mut self, limit: &Algorithm, cost: u64) -> bool {
         let mut found = match &self.kept {
             Some(kept) => kept.under(limit, self.now),
-            None => Kept::full(limit.clone()),
+            None => StoredBucket::full(limit.clone()),
         };
         let Ok(granted) = limit.judge(found.state(), cost, self.now) else {
             return false;
@@ -72,12 +72,15 @@ impl Row {
     }
 
     fn settle(&mut self, by: &Algorithm, change: Change) {
-        let mut kept = self.kept.take().unwrap_or_else(|| Kept::full(by.clone()));
+        let mut kept = self
+            .kept
+            .take()
+            .unwrap_or_else(|| StoredBucket::full(by.clone()));
         kept.settle(by, change, self.now);
         self.kept = Some(kept).filter(|kept| !is_forgotten(kept, self.now));
     }
 }
 
-fn is_forgotten(kept: &Kept, now: Timestamp) -> bool {
+fn is_forgotten(kept: &StoredBucket, now: Timestamp) -> bool {
     kept.expiry().is_some_and(|expiry| expiry <= now)
 }

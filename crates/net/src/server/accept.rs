@@ -14,12 +14,12 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tollgate_response::Problem;
 
-use super::bounds::{Full, Place};
+use super::bounds::{ConnectionSlot, Full};
 use super::connection;
 use super::io::Plain;
 use super::socket::Socket;
 use super::task_pool::TaskPool;
-use super::{Event, Handler, Settings, Shared};
+use super::{Event, Handler, ServerState, Settings};
 use crate::listener::{Address, Listener};
 use crate::timers;
 use crate::tls::ServerTls;
@@ -29,7 +29,7 @@ use crate::worker::{Task, Worker};
 pub(super) struct Acceptor<H> {
     pub(super) address: Arc<Address>,
     pub(super) tls: Option<Arc<ServerTls>>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
     pub(super) handler: Rc<H>,
     pub(super) tasks: TaskPool<Caller>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Caller {
     pub(super) stream: Plain,
     pub(super) peer: Option<SocketAddr>,
     pub(super) settings: Arc<Settings>,
-    pub(super) place: Place,
+    pub(super) place: ConnectionSlot,
     pub(super) task: Task,
 }
 
@@ -169,13 +169,14 @@ fn admit<H: Handler>(accepted: Accepted, acceptor: &Rc<Acceptor<H>>, task: &Task
     let stats = &acceptor.shared.stats;
     stats.accepted.add();
     let settings = acceptor.shared.settings.load_full();
-    let place = Place::take(&acceptor.shared, settings.connections).and_then(|mut place| {
-        // With the PROXY protocol the address is known only after its header.
-        match peer.filter(|_| !settings.proxy_protocol) {
-            Some(peer) => place.from(peer.ip(), &settings).map(|()| place),
-            None => Ok(place),
-        }
-    });
+    let place =
+        ConnectionSlot::take(&acceptor.shared, settings.connections).and_then(|mut place| {
+            // With the PROXY protocol the address is known only after its header.
+            match peer.filter(|_| !settings.proxy_protocol) {
+                Some(peer) => place.from(peer.ip(), &settings).map(|()| place),
+                None => Ok(place),
+            }
+        });
     match place {
         Ok(place) => {
             let caller = Caller {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Settings, Shared};
+use super::{ServerState, Settings};
 use tollgate_policy::address::network;
 
 /// Open connections, counted over all workers.
@@ -42,13 +42,13 @@ impl Bounds {
 
 /// The slot of an open connection, released when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    shared: Arc<Shared>,
+pub(super) struct ConnectionSlot {
+    shared: Arc<ServerState>,
     address: Option<IpAddr>,
 }
 
-impl Place {
-    pub(super) fn take(shared: &Arc<Shared>, most: usize) -> Result<Self, Full> {
+impl ConnectionSlot {
+    pub(super) fn take(shared: &Arc<ServerState>, most: usize) -> Result<Self, Full> {
         let open = shared.bounds.open.fetch_add(1, Ordering::Relaxed);
         let place = Self {
             shared: Arc::clone(shared),
@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &ServerState {
         &self.shared
     }
 
@@ -95,7 +95,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.shared.bounds.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(address) = self.address {
@@ -117,17 +117,17 @@ const SHARE_LEAST: usize = 4;
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Settings, Shared};
-    use super::{Full, Place, network};
+    use super::super::{ServerState, Settings};
+    use super::{ConnectionSlot, Full, network};
 
     #[test]
     fn no_connection_takes_more_than_is_left_for_the_others() {
         let settings = Settings::default();
-        let shared = Arc::new(Shared::new(settings.clone()));
+        let shared = Arc::new(ServerState::new(settings.clone()));
         let mut crowd = Vec::new();
         let mut taken_by = |address: std::net::IpAddr| {
             let before = crowd.len();
-            while let Ok(mut place) = Place::take(&shared, settings.connections) {
+            while let Ok(mut place) = ConnectionSlot::take(&shared, settings.connections) {
                 if place.from(address, &settings).is_err() {
                     break;
                 }
@@ -153,9 +153,9 @@ mod tests {
             connections_per_address: Some(1),
             ..Settings::default()
         };
-        let shared = Arc::new(Shared::new(settings.clone()));
+        let shared = Arc::new(ServerState::new(settings.clone()));
         let from = |text: &str| {
-            let mut place = Place::take(&shared, 100).expect("room");
+            let mut place = ConnectionSlot::take(&shared, 100).expect("room");
             place
                 .from(text.parse().expect("an address"), &settings)
                 .map(|()| place)
@@ -189,8 +189,8 @@ mod tests {
                 .collect(),
             ..Settings::default()
         };
-        let shared = Arc::new(Shared::new(settings.clone()));
-        let mut places = [(); 3].map(|()| Place::take(&shared, 9).expect("room"));
+        let shared = Arc::new(ServerState::new(settings.clone()));
+        let mut places = [(); 3].map(|()| ConnectionSlot::take(&shared, 9).expect("room"));
         for place in &mut places {
             assert_eq!(place.from([192, 0, 2, 1].into(), &settings), Ok(()));
         }
@@ -202,19 +202,19 @@ mod tests {
             connections_per_address: Some(1),
             ..Settings::default()
         };
-        let shared = Arc::new(Shared::new(settings.clone()));
+        let shared = Arc::new(ServerState::new(settings.clone()));
         let (a, b) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
 
-        let mut first = Place::take(&shared, 2).expect("room");
+        let mut first = ConnectionSlot::take(&shared, 2).expect("room");
         first.from(a, &settings).expect("the first from there");
-        let mut second = Place::take(&shared, 2).expect("room");
+        let mut second = ConnectionSlot::take(&shared, 2).expect("room");
         assert_eq!(second.from(a, &settings), Err(Full::Address));
         second.from(b, &settings).expect("the first from there");
-        assert_eq!(Place::take(&shared, 2).err(), Some(Full::Total));
+        assert_eq!(ConnectionSlot::take(&shared, 2).err(), Some(Full::Total));
         assert_eq!(shared.bounds.open(), 2);
 
         drop(first);
-        let mut third = Place::take(&shared, 2).expect("the first is gone");
+        let mut third = ConnectionSlot::take(&shared, 2).expect("the first is gone");
         third.from(a, &settings).expect("the first is gone");
         drop((second, third));
         assert_eq!(shared.bounds.open(), 0);

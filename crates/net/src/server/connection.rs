@@ -12,13 +12,13 @@ use bytes::Bytes;
 use tokio_rustls::server::TlsStream;
 
 use super::accept::{Acceptor, Caller};
-use super::bounds::Place;
+use super::bounds::ConnectionSlot;
 use super::http1;
+use super::http2::state::Wait;
 use super::interim::Queue;
 use super::io::{Plain, Transport};
 use super::proxy_protocol;
 use super::respond::{Refusal, Served, UnreadReason};
-use super::state::Wait;
 use super::{ConnInfo, Event, Handler, Settings, TlsInfo, Unread};
 use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, within};
@@ -90,7 +90,7 @@ struct Setup<H> {
     acceptor: Rc<Acceptor<H>>,
     settings: Arc<Settings>,
     deadline: Deadline,
-    place: Place,
+    place: ConnectionSlot,
     task: Task,
 }
 

@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use smallvec::SmallVec;
 
 use super::http1::Core;
-use super::state::State;
-use super::streams::Arrived;
+use super::http2::state::State;
+use super::http2::streams::Arrived;
 use super::upgrade::OnUpgrade;
 use tollgate_http1::Malformed;
 

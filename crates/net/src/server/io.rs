@@ -11,12 +11,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio_rustls::server::TlsStream;
 
-use super::bounds::Place;
-use super::frames::{FrameEvent, Frames};
+use super::bounds::ConnectionSlot;
+use super::http2::frames::{FrameEvent, Frames};
+use super::http2::state::State;
+use super::http2::trailers::Trailers;
+use super::http2::window::Window;
 use super::socket::{Socket, look_ahead, peek};
-use super::state::State;
-use super::trailers::Trailers;
-use super::window::Window;
 use crate::buffer::ReadBuffer;
 use crate::delegate_io;
 use crate::timers::within;
@@ -174,7 +174,7 @@ pub(super) struct Io {
     /// while.
     ahead: Bytes,
     state: Arc<State>,
-    place: Place,
+    place: ConnectionSlot,
     sent: Frames,
     came: Frames,
     trailers: Trailers,
@@ -187,7 +187,7 @@ impl Io {
         transport: Transport,
         ahead: Bytes,
         state: Arc<State>,
-        place: Place,
+        place: ConnectionSlot,
         window: Window,
     ) -> Self {
         let mut io = Self {

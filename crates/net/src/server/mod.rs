@@ -5,26 +5,19 @@
 //! request: too many connections, heads that are too large or too slow, failed handshakes.
 
 mod accept;
-mod ahead;
 mod task_pool;
 mod bounds;
 mod connection;
-mod frames;
-mod gathered;
-mod hpack;
 pub mod http1;
+mod http2;
 mod inbound;
 mod interim;
 mod io;
 pub mod proxy_protocol;
 mod respond;
 mod socket;
-mod state;
 mod stats;
-mod streams;
-mod trailers;
 mod upgrade;
-mod window;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -45,14 +38,14 @@ use tollgate_policy::Peer;
 use tollgate_policy::address::NetSet;
 
 pub use bounds::Bounds;
+pub use http2::state::Hold;
+pub use http2::window::Window;
 pub use inbound::{Inbound, InboundError, Replay};
 pub use interim::Interim;
 pub use respond::UnreadReason;
-pub use state::Hold;
 pub use stats::{HTTP2_ERRORS, Stats};
 use task_pool::TaskPool;
 pub use upgrade::{Caller, OnUpgrade, Upgraded};
-pub use window::Window;
 
 /// Responds to requests. One handler per worker; it never leaves its thread.
 pub trait Handler: 'static {
@@ -233,14 +226,14 @@ impl Settings {
 
 /// State that the workers of one server share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct ServerState {
     pub settings: ArcSwap<Settings>,
     pub stats: Stats,
     /// The open connections, in total and by address.
     pub bounds: Bounds,
 }
 
-impl Shared {
+impl ServerState {
     /// Creates it with nothing open and nothing counted.
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -259,7 +252,7 @@ impl Shared {
 pub fn serve<H, M>(
     bound: Vec<Bound>,
     count: usize,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     make: M,
 ) -> std::io::Result<Workers>
 where
@@ -277,12 +270,12 @@ where
 pub struct Sockets {
     bound: Arc<Mutex<Vec<Bound>>>,
     workers: usize,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Sockets {
     /// The sockets of `bound` for this number of workers.
-    pub fn new(bound: Vec<Bound>, workers: usize, shared: Arc<Shared>) -> Self {
+    pub fn new(bound: Vec<Bound>, workers: usize, shared: Arc<ServerState>) -> Self {
         Self {
             bound: Arc::new(Mutex::new(bound)),
             workers,

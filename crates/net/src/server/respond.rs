@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::inbound::Inbound;
-use super::{ConnInfo, Event, Handler, Settings, Shared, Unread};
+use super::{ConnInfo, Event, Handler, ServerState, Settings, Unread};
 use http::{Request, Response};
 use tollgate_http1::request::BadHead;
 use tollgate_response::Problem;
@@ -18,7 +18,7 @@ pub(super) struct Served<H> {
     pub(super) handler: Rc<H>,
     pub(super) connection: Rc<ConnInfo>,
     pub(super) settings: Arc<Settings>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
 }
 
 /// Responds to a request of HTTP/2; hyper has not checked the length of its target or the number of

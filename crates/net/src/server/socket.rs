@@ -22,7 +22,7 @@ use crate::timers::Deadline;
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    way: Way,
+    state: SocketState,
     /// Whether something was written since bytes were received.
     answered: bool,
     /// When watching for the client's disconnect is worth a registration.
@@ -30,7 +30,7 @@ pub(super) struct Socket {
 }
 
 #[derive(Debug)]
-enum Way {
+enum SocketState {
     Fresh(std::net::TcpStream),
     Registered(TcpStream),
     Lost,
@@ -40,7 +40,7 @@ impl Socket {
     /// `fd` as returned by `accept4`, non-blocking.
     pub(super) fn fresh(fd: OwnedFd) -> Self {
         Self {
-            way: Way::Fresh(fd.into()),
+            state: SocketState::Fresh(fd.into()),
             answered: false,
             watch: None,
         }
@@ -49,7 +49,7 @@ impl Socket {
     /// The bytes already available on a connection just accepted, if any; an end of stream is
     /// ignored here, and found again by the next read.
     pub(super) fn first(&self) -> Option<ReadBuffer> {
-        let Way::Fresh(stream) = &self.way else {
+        let SocketState::Fresh(stream) = &self.state else {
             return None;
         };
         let mut room = [MaybeUninit::uninit(); FIRST];
@@ -60,14 +60,15 @@ impl Socket {
     }
 
     fn registered(&mut self) -> io::Result<&mut TcpStream> {
-        if matches!(self.way, Way::Fresh(_))
-            && let Way::Fresh(stream) = std::mem::replace(&mut self.way, Way::Lost)
+        if matches!(self.state, SocketState::Fresh(_))
+            && let SocketState::Fresh(stream) =
+                std::mem::replace(&mut self.state, SocketState::Lost)
         {
-            self.way = Way::Registered(TcpStream::from_std(stream)?);
+            self.state = SocketState::Registered(TcpStream::from_std(stream)?);
             self.watch = None;
         }
-        match &mut self.way {
-            Way::Registered(stream) => Ok(stream),
+        match &mut self.state {
+            SocketState::Registered(stream) => Ok(stream),
             _ => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -82,18 +83,20 @@ impl Socket {
 
     /// Makes closing send a reset instead of an orderly end.
     pub(super) fn reset_when_closed(&mut self) {
-        let _ = match &self.way {
-            Way::Fresh(stream) => socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)),
-            Way::Registered(stream) => {
+        let _ = match &self.state {
+            SocketState::Fresh(stream) => {
                 socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
             }
-            Way::Lost => Ok(()),
+            SocketState::Registered(stream) => {
+                socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
+            }
+            SocketState::Lost => Ok(()),
         };
     }
 
     /// Ready when it is time to check whether a client that waits for its response is still there.
     pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if matches!(self.way, Way::Fresh(_)) && !self.answered {
+        if matches!(self.state, SocketState::Fresh(_)) && !self.answered {
             let watch = self
                 .watch
                 .get_or_insert_with(|| Deadline::after(WATCH_AFTER));
@@ -104,19 +107,19 @@ impl Socket {
 
     /// Whether there are unread bytes.
     pub(super) fn has_unread(&self) -> bool {
-        match &self.way {
-            Way::Fresh(stream) => peek(stream),
-            Way::Registered(stream) => peek(stream),
-            Way::Lost => false,
+        match &self.state {
+            SocketState::Fresh(stream) => peek(stream),
+            SocketState::Registered(stream) => peek(stream),
+            SocketState::Lost => false,
         }
     }
 
     /// Copies unread bytes; returns how many.
     pub(super) fn peek(&self, room: &mut [u8]) -> usize {
-        match &self.way {
-            Way::Fresh(stream) => look_ahead(stream, room),
-            Way::Registered(stream) => look_ahead(stream, room),
-            Way::Lost => 0,
+        match &self.state {
+            SocketState::Fresh(stream) => look_ahead(stream, room),
+            SocketState::Registered(stream) => look_ahead(stream, room),
+            SocketState::Lost => 0,
         }
     }
 
@@ -124,16 +127,16 @@ impl Socket {
     /// already sent.
     pub(super) fn dismiss(self, bytes: &[u8]) {
         let mut scratch = [0; 4096];
-        match self.way {
-            Way::Fresh(mut stream) => {
+        match self.state {
+            SocketState::Fresh(mut stream) => {
                 let _ = stream.read(&mut scratch);
                 let _ = stream.write(bytes);
             }
-            Way::Registered(stream) => {
+            SocketState::Registered(stream) => {
                 let _ = stream.try_read(&mut scratch);
                 let _ = stream.try_write(bytes);
             }
-            Way::Lost => {}
+            SocketState::Lost => {}
         }
     }
 
@@ -143,7 +146,7 @@ impl Socket {
         fresh: impl FnOnce(&mut &std::net::TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         self.answered = true;
-        let Way::Fresh(stream) = &self.way else {
+        let SocketState::Fresh(stream) = &self.state else {
             return Poll::Pending;
         };
         match fresh(&mut &*stream) {
@@ -200,8 +203,8 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &self.way {
-            Way::Fresh(stream) => Poll::Ready(stream.shutdown(Shutdown::Write)),
+        match &self.state {
+            SocketState::Fresh(stream) => Poll::Ready(stream.shutdown(Shutdown::Write)),
             _ => Pin::new(self.registered()?).poll_shutdown(cx),
         }
     }

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-use super::bounds::Place;
+use super::bounds::ConnectionSlot;
 use super::io::Transport;
 use crate::delegate_io;
 
@@ -62,11 +62,11 @@ pub struct Upgraded {
     /// Bytes that the client sent directly after its request.
     ahead: Bytes,
     /// Counts the connection as open until this is dropped.
-    _place: Place,
+    _place: ConnectionSlot,
 }
 
 impl Upgraded {
-    pub(super) const fn new(transport: Transport, ahead: Bytes, place: Place) -> Self {
+    pub(super) const fn new(transport: Transport, ahead: Bytes, place: ConnectionSlot) -> Self {
         Self {
             transport,
             ahead,

@@ -3,7 +3,7 @@
 
 use http::HeaderMap;
 
-use super::{Asked, BodyFacts, BodyFlaw, BodyReading, check_query, form};
+use super::{BodyFacts, BodyFlaw, BodyReading, WantedFacts, check_query, form};
 use crate::{Descriptor, Policy};
 
 /// What is known of a body before it is read.
@@ -63,7 +63,7 @@ impl Policy {
     /// If the request is refused for what is known of its body.
     pub fn admit_body(
         &self,
-        asked: Asked,
+        asked: WantedFacts,
         body: UnreadBody<'_>,
     ) -> Result<BodyAdmission, BodyRefusal> {
         if body.is_elsewhere && !body.is_empty {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::document::{self, GRAPHQL, HASH};
-use super::wanted::{Asked, Wanted};
+use super::wanted::{Wanted, WantedFacts};
 use super::{BodyFlaw, OperationFlaw, graphql};
 use crate::json::{self, Calls, Member, Members, PathSet, Value};
 use crate::source::{self, Source};
@@ -141,7 +141,7 @@ impl BodyFacts {
 
     /// Refuses values that make no key, and those of `asked` sources that routes would compare
     /// although servers read them in different ways.
-    pub(super) fn check(&mut self, asked: Asked) -> Result<(), BodyFlaw> {
+    pub(super) fn check(&mut self, asked: WantedFacts) -> Result<(), BodyFlaw> {
         self.check_members(asked)?;
         if asked.routes() {
             let members = json::places(asked.same & !self.documents(asked))
@@ -156,23 +156,23 @@ impl BodyFacts {
     }
 
     /// The member that has a GraphQL document, which has lines and is no value that routes compare.
-    fn documents(&self, asked: Asked) -> PathSet {
+    fn documents(&self, asked: WantedFacts) -> PathSet {
         self.of_graphql(asked, &GRAPHQL[..1])
     }
 
     /// The members of a GraphQL request that are objects, and no values.
-    fn objects(&self, asked: Asked) -> PathSet {
+    fn objects(&self, asked: WantedFacts) -> PathSet {
         self.of_graphql(asked, &HASH[..1]) | self.of_graphql(asked, &HASH[..2])
     }
 
-    fn of_graphql(&self, asked: Asked, path: &[&str]) -> PathSet {
+    fn of_graphql(&self, asked: WantedFacts, path: &[&str]) -> PathSet {
         let place = self.wanted.paths.place(path);
         place
             .filter(|_| asked.graphql)
             .map_or(0, |place| 1 << place)
     }
 
-    fn check_members(&mut self, asked: Asked) -> Result<(), BodyFlaw> {
+    fn check_members(&mut self, asked: WantedFacts) -> Result<(), BodyFlaw> {
         let Some(members) = &self.members else {
             return Ok(());
         };

@@ -23,9 +23,11 @@ fn says(
         .map(|source| Source::parse(source).expect("a source"))
         .collect();
     let mut wanted = Wanted::default();
-    let asked = sources.iter().fold(Asked::default(), |asked, source| {
-        asked.and(wanted.ask(source).expect("few"))
-    });
+    let asked = sources
+        .iter()
+        .fold(WantedFacts::default(), |asked, source| {
+            asked.and(wanted.ask(source).expect("few"))
+        });
     let facts = facts(&Arc::new(wanted), asked, &headers, body)?;
     let text = |source: &Source| {
         let value = facts.value(source)?;
@@ -36,7 +38,7 @@ fn says(
 
 fn facts(
     wanted: &Arc<Wanted>,
-    asked: Asked,
+    asked: WantedFacts,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<BodyFacts, BodyFlaw> {
@@ -119,7 +121,7 @@ fn body_in_another_charset_or_compressed_is_refused() {
             skips_compressed,
             ..BodySettings::default()
         };
-        BodyReading::new(&wanted, Asked::default(), settings, &headers)
+        BodyReading::new(&wanted, WantedFacts::default(), settings, &headers)
     };
     assert_eq!(read(false).err(), Some(BodyFlaw::Compressed));
     assert!(matches!(read(true), Ok(None)));

@@ -17,7 +17,7 @@ pub struct Wanted {
 
 /// What one request's body is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct WantedFacts {
     pub(super) json: PathSet,
     /// Those of them that make a key or a route, so that all calls of a batch must agree on them.
     pub(super) same: PathSet,
@@ -31,7 +31,7 @@ pub struct Asked {
     routes: bool,
 }
 
-impl Asked {
+impl WantedFacts {
     pub const fn is_empty(self) -> bool {
         self.json == 0 && self.forms == 0
     }
@@ -68,8 +68,8 @@ impl Asked {
 impl Wanted {
     /// Notes that `source` is asked for; `None`: there are too many. A source that is no part of a
     /// body asks for nothing.
-    pub(crate) fn ask(&mut self, source: &Source) -> Option<Asked> {
-        let mut asked = Asked::default();
+    pub(crate) fn ask(&mut self, source: &Source) -> Option<WantedFacts> {
+        let mut asked = WantedFacts::default();
         match source {
             Source::Json(path) => asked.same = self.path(path)?,
             Source::Form(name) => asked.forms = bit_of(&mut self.forms, name)?,
@@ -94,34 +94,34 @@ impl Wanted {
     }
 
     /// Notes that the number at `path` is asked for; `None`: there are too many members.
-    pub(crate) fn ask_number(&mut self, path: &[String]) -> Option<Asked> {
-        Some(Asked {
+    pub(crate) fn ask_number(&mut self, path: &[String]) -> Option<WantedFacts> {
+        Some(WantedFacts {
             json: self.path(path)?,
-            ..Asked::default()
+            ..WantedFacts::default()
         })
     }
 
     /// Notes that the ids of JSON-RPC calls are asked for; `None`: there are too many members.
-    pub(crate) fn ask_calls(&mut self) -> Option<Asked> {
+    pub(crate) fn ask_calls(&mut self) -> Option<WantedFacts> {
         let mut json = 0;
         for name in RPC {
             json |= self.path(&[name.to_owned()])?;
         }
-        Some(Asked {
+        Some(WantedFacts {
             json,
             calls: true,
-            ..Asked::default()
+            ..WantedFacts::default()
         })
     }
 
     /// Notes that it is asked whether the response is a stream that leaves its usage out; `None`: there
     /// are too many members.
-    pub(crate) fn ask_usage(&mut self) -> Option<Asked> {
+    pub(crate) fn ask_usage(&mut self) -> Option<WantedFacts> {
         let [stream, options] = STREAM.map(|name| self.path(&[name.to_owned()]));
-        Some(Asked {
+        Some(WantedFacts {
             json: stream? | options?,
             usage: true,
-            ..Asked::default()
+            ..WantedFacts::default()
         })
     }
 

@@ -146,8 +146,8 @@ fn fail_if_never_passes_on_a_log_that_was_cut_off() {
 
 #[test]
 fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
-    use tollgate_gateway::body::BodyError;
     use tollgate_gateway::forward::ForwardError;
+    use tollgate_gateway::forward::body::BodyError;
     let io = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
     let all = [
         ForwardError::Connect(io()),

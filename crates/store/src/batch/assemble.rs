@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::deliver::fail;
 use super::shared::{Unmade, Work};
 use super::{
-    Adjust, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Wanted, Wants, answer,
+    Adjust, Ask, Batch, Correction, GROUPS_MAX, Group, LaneState, Link, Part, Wanted, Wants, answer,
 };
 use crate::StoreError;
 use crate::lease::{Errand, Held, Leases, Return, Wishing};
@@ -31,7 +31,7 @@ pub(super) struct Flight {
     groups: HashTable<u32>,
 }
 
-pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
+pub(super) fn assemble<L: Link>(shared: &LaneState, link: &L, work: Work) -> Vec<Flight> {
     let now = shared.clock.now();
     let mut flights: SmallVec<[((u32, u32), Flight); 1]> = SmallVec::new();
     let (mut later, mut corrections_later) = (Vec::new(), Vec::<Correction>::new());

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::assemble::Flight;
 use super::flight::Sent;
-use super::{Answer, Ask, Batch, Group, Reply, Shared, Trouble, Unanswered, answer};
+use super::{Answer, Ask, Batch, Group, LaneState, Reply, Trouble, Unanswered, answer};
 use crate::StoreError;
 use crate::wire_form::StoredState;
 use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
@@ -19,7 +19,7 @@ const UNREADABLE: &str =
 
 /// Replays the pure core on the states the server used, and delivers the results.
 pub(super) fn deliver(
-    shared: &Shared,
+    shared: &LaneState,
     mut flight: Flight,
     answer_: Answer,
     sent: Sent,
@@ -185,7 +185,7 @@ fn replay(
 }
 
 /// Delivers a decision. The places a request holds are recorded before it can give them back.
-fn grant(shared: &Shared, ask: Ask, draw: Draw, is_late: bool) {
+fn grant(shared: &LaneState, ask: Ask, draw: Draw, is_late: bool) {
     if !draw.granted {
         answer(ask, Ok(draw));
         return;
@@ -228,7 +228,7 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw, is_late: bool) {
     }
 }
 
-pub(super) fn fail(shared: &Shared, ask: Ask, error: StoreError) {
+pub(super) fn fail(shared: &LaneState, ask: Ask, error: StoreError) {
     let counter = match &error {
         StoreError::Timeout | StoreError::Overdue => &shared.counters.timeouts,
         StoreError::Unavailable(_)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::{Link, Shared};
+use super::{LaneState, Link};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
@@ -161,7 +161,7 @@ impl Drop for Watching {
 
 /// Watches the document over `connection`.
 pub(super) fn watch<L: Link>(
-    shared: &Arc<Shared>,
+    shared: &Arc<LaneState>,
     link: &Rc<L>,
     connection: &Rc<L::Connection>,
 ) -> Watching {
@@ -181,7 +181,7 @@ pub(super) fn watch<L: Link>(
 }
 
 /// Asks for the document once, and writes the one that waits.
-async fn ask<L: Link>(shared: &Shared, link: &L, connection: &L::Connection) {
+async fn ask<L: Link>(shared: &LaneState, link: &L, connection: &L::Connection) {
     let documents = &shared.documents;
     let (new, reply) = documents.take().unzip();
     let known = {

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::assemble::{Flight, assemble};
 use super::deliver::{deliver, fail};
 use super::shared::{Unmade, Work};
-use super::{Answer, Ask, Correction, Link, Reply, Shared, Trouble, Unanswered, each};
+use super::{Answer, Ask, Correction, LaneState, Link, Reply, Trouble, Unanswered, each};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
@@ -32,7 +32,7 @@ pub(super) struct Landed {
 }
 
 impl Landed {
-    pub(super) fn deliver(self, shared: &Shared) -> Result<(), Trouble> {
+    pub(super) fn deliver(self, shared: &LaneState) -> Result<(), Trouble> {
         deliver(shared, self.flight, self.answer, self.sent)
     }
 }
@@ -49,7 +49,7 @@ pub(super) struct Flown {
 
 impl Flown {
     /// Sees to the corrections that were not made.
-    pub(super) fn settle(mut self, shared: &Shared) -> (Vec<Landed>, Result<(), Trouble>) {
+    pub(super) fn settle(mut self, shared: &LaneState) -> (Vec<Landed>, Result<(), Trouble>) {
         for (trouble, undone) in &mut self.failed {
             if matches!(trouble, Trouble::Late) && !undone.is_empty() {
                 shared.corrections_late();
@@ -82,17 +82,17 @@ impl Flown {
 pub(super) struct Departing(Vec<Flight>);
 
 impl Departing {
-    pub(super) fn of<L: Link>(shared: &Shared, link: &L, work: Work) -> Self {
+    pub(super) fn of<L: Link>(shared: &LaneState, link: &L, work: Work) -> Self {
         Self(assemble(shared, link, work))
     }
 
     /// The call whose corrections the store may have made, if it is time to send it again.
-    pub(super) fn again(shared: &Shared) -> Option<Self> {
+    pub(super) fn again(shared: &LaneState) -> Option<Self> {
         let batch = shared.take_unknown()?;
         Some(Self(vec![Flight::again(batch)]))
     }
 
-    pub(super) fn next<L: Link>(shared: &Shared, link: &L) -> Option<Self> {
+    pub(super) fn next<L: Link>(shared: &LaneState, link: &L) -> Option<Self> {
         Self::again(shared).or_else(|| Some(Self::of(shared, link, shared.take()?)))
     }
 
@@ -101,7 +101,7 @@ impl Departing {
     /// what it drew for requests that were refused meanwhile.
     pub(super) async fn fly<L: Link>(
         self,
-        shared: &Shared,
+        shared: &LaneState,
         link: &L,
         connection: &L::Connection,
         late: Option<oneshot::Sender<()>>,
@@ -125,7 +125,7 @@ impl Departing {
 /// One call. It is late when the server has had the whole time for it. Most requests have as much
 /// time; a request with less must not make the server seem late.
 async fn fly<L: Link>(
-    shared: &Shared,
+    shared: &LaneState,
     link: &L,
     connection: &L::Connection,
     mut flight: Flight,
@@ -202,7 +202,7 @@ async fn fly<L: Link>(
 }
 
 /// Tells a request that its call gets no response in time.
-fn time_out(shared: &Shared, ask: &mut Ask) {
+fn time_out(shared: &LaneState, ask: &mut Ask) {
     let Some(reply) = ask.reply.take() else {
         return;
     };
@@ -221,11 +221,11 @@ fn time_out(shared: &Shared, ask: &mut Ask) {
 }
 
 /// A call that is late and still waited for.
-struct Straggler<'s>(&'s Shared);
+struct Straggler<'s>(&'s LaneState);
 
 impl<'s> Straggler<'s> {
     /// `None`: there are too many.
-    fn new(shared: &'s Shared) -> Option<Self> {
+    fn new(shared: &'s LaneState) -> Option<Self> {
         let one = Self(shared);
         let others = shared.stragglers.fetch_add(1, Ordering::Relaxed);
         (others < STRAGGLERS_MAX).then_some(one)
@@ -247,7 +247,7 @@ const REPEATS_MAX: u8 = 4;
 /// Waits for the call until `late`, and as long as a request has time left; each request whose
 /// deadline passes gets its timeout. `None`: the call is late.
 async fn call_until_late(
-    shared: &Shared,
+    shared: &LaneState,
     flight: &mut Flight,
     call: &mut Pin<&mut impl Future<Output = Result<Answer, Trouble>>>,
     late: Timestamp,

@@ -14,7 +14,7 @@ use super::attempts::Attempts;
 use super::documents;
 use super::flight::Departing;
 use super::outages::Outages;
-use super::{Link, Obstacle, Shared, Trouble, owed};
+use super::{LaneState, Link, Obstacle, Trouble, owed};
 use crate::breaker::{Breaker, Circuit};
 use crate::lease::SWEEP;
 
@@ -49,7 +49,7 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
 
 /// Runs one connection: connects, works, reconnects. Requests that are queued when it ends get an
 /// error. One call is in flight at a time; heartbeats of held places depend on the order of calls.
-pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
+pub(crate) async fn lane<L: Link>(shared: Arc<LaneState>, link: Rc<L>) {
     keep_connected(&shared, link).await;
     shared.fail_queued();
     if shared.server().is_none() {
@@ -58,7 +58,7 @@ pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     }
 }
 
-async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
+async fn keep_connected<L: Link>(shared: &Arc<LaneState>, link: Rc<L>) {
     let mut breaker = Breaker::new(shared.clock.now());
     let mut outages = Outages::of(shared.server());
     let mut attempts = Attempts::new(link.clone());
@@ -126,7 +126,7 @@ async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
 /// Probes until a connection is established. Meanwhile, if no other lane works, queued requests get
 /// an error.
 async fn connect<L: Link>(
-    shared: &Shared,
+    shared: &LaneState,
     attempts: &mut Attempts<L>,
     breaker: &mut Breaker,
     outages: &mut Outages,
@@ -166,7 +166,7 @@ async fn connect<L: Link>(
 
 /// Connects while requests wait, for as long as one of them may. `None`: it cannot be done.
 async fn connect_in_time<L: Link>(
-    shared: &Shared,
+    shared: &LaneState,
     attempts: &mut Attempts<L>,
 ) -> Option<L::Connection> {
     let until = Instant::now() + shared.answer_within.into();
@@ -201,7 +201,7 @@ enum Ended<C> {
 /// retransmission. So another connection is made in parallel and replaces it, unless the suspected
 /// one responds first.
 async fn work<L: Link>(
-    shared: &Arc<Shared>,
+    shared: &Arc<LaneState>,
     link: &Rc<L>,
     connection: L::Connection,
     breaker: &mut Breaker,
@@ -293,7 +293,7 @@ async fn work<L: Link>(
 /// Makes calls and delivers their results. A task of its own goes on with a late call while the lane
 /// does not.
 async fn depart<L: Link>(
-    shared: &Arc<Shared>,
+    shared: &Arc<LaneState>,
     link: &Rc<L>,
     connection: &Rc<L::Connection>,
     departing: Departing,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::flight::Departing;
 use super::shared::Work;
-use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared, Trouble};
+use super::{Adjust, CORRECTIONS_MAX, Correction, LaneState, Link, Trouble};
 use crate::wire_form::{Name, Names, WireForm};
 use crate::{Owed, StandIn};
 use tollgate_limit::{Change, Corrects};
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Substitute {
     }
 }
 
-impl Shared {
+impl LaneState {
     /// Sets the stand-in for the server. If the server is connected already, its debts are charged at
     /// once: a stand-in may have them from the process before this one.
     ///
@@ -146,7 +146,7 @@ impl From<&Due> for Correction {
 /// again only to a store that keeps receipts. Charges that the server refuses are owed again, and go
 /// beside requests: kept here, they would let no request use any connection.
 pub(super) async fn charge<L: Link>(
-    shared: &Shared,
+    shared: &LaneState,
     link: &L,
     connection: &L::Connection,
 ) -> Result<(), Trouble> {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::{Adjust, CORRECTIONS_MAX, Correction, Shared, Wanted, Wants};
+use super::{Adjust, CORRECTIONS_MAX, Correction, LaneState, Wanted, Wants};
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Corrects, Draw};
 
 /// A concurrency limit's bucket and the places held in it.
 pub(super) type Places = (Name, Arc<WireForm>, u64);
 
-impl Shared {
+impl LaneState {
     /// Frees places of a concurrency limit. The lock covers both steps: a heartbeat reports what is
     /// held and what still waits to be freed.
     pub(crate) fn release(&self, name: Name, shape: Arc<WireForm>, units: u64) {

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::{Adjust, Batch, CORRECTIONS_MAX, Correction, Shared, Trouble};
+use super::{Adjust, Batch, CORRECTIONS_MAX, Correction, LaneState, Trouble};
 
 /// How often a call without a response is sent again although the server refuses it.
 const REFUSALS_MAX: u32 = 10;
@@ -66,7 +66,7 @@ impl Batch {
     }
 }
 
-impl Shared {
+impl LaneState {
     /// The number of the next call with corrections.
     pub(super) fn next_receipt(&self) -> u64 {
         self.receipts.fetch_add(1, Ordering::Relaxed) + 1

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 
 use super::counters::Health;
 use super::unanswered::{Forgone, charged};
-use super::{Shared, Wants};
+use super::{LaneState, Wants};
 use crate::audit::Finding;
 use crate::wire_form::{Name, Names};
 use crate::{Deadline, StoreError};
@@ -25,20 +25,20 @@ const UNOWNED: u16 = u16::MAX;
 #[derive(Debug)]
 pub(crate) struct Servers {
     /// The only server, or the part that the servers of a cluster share.
-    pub(crate) common: Arc<Shared>,
+    pub(crate) common: Arc<LaneState>,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    One(Arc<Shared>),
+    One(Arc<LaneState>),
     /// A cluster: the slot of a bucket, and the servers.
     Several(fn(&Name) -> u16, Arc<ArcSwap<Parts>>),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    pub(crate) servers: Vec<Arc<Shared>>,
+    pub(crate) servers: Vec<Arc<LaneState>>,
     /// The index of each slot's server; empty: not known yet.
     pub(crate) owners: Vec<u16>,
 }
@@ -57,7 +57,7 @@ impl Parts {
         !self.owners.is_empty() && !self.owners.contains(&UNOWNED)
     }
 
-    fn server(&self, slot: u16) -> Option<&Arc<Shared>> {
+    fn server(&self, slot: u16) -> Option<&Arc<LaneState>> {
         self.servers.get(self.owner(slot)?)
     }
 
@@ -79,7 +79,7 @@ impl Parts {
 
 impl Servers {
     /// A store on one server.
-    pub(crate) fn one(shared: Arc<Shared>) -> Self {
+    pub(crate) fn one(shared: Arc<LaneState>) -> Self {
         Self {
             common: shared.clone(),
             kind: Kind::One(shared),
@@ -88,7 +88,7 @@ impl Servers {
 
     /// A store on several servers; the caller keeps `parts` up to date.
     pub(crate) fn several(
-        common: Arc<Shared>,
+        common: Arc<LaneState>,
         slot: fn(&Name) -> u16,
         parts: Arc<ArcSwap<Parts>>,
     ) -> Self {
@@ -126,7 +126,7 @@ impl Servers {
 
     /// The server for `wants`. (If the buckets of a request are on several servers, the first is
     /// used, and reports the error.)
-    fn server_of(&self, wants: &Wants) -> Result<Arc<Shared>, StoreError> {
+    fn server_of(&self, wants: &Wants) -> Result<Arc<LaneState>, StoreError> {
         match (&self.kind, wants.first()) {
             (_, Some(wanted)) => self.server(&wanted.name),
             (Kind::One(server), None) => Ok(server.clone()),
@@ -138,7 +138,7 @@ impl Servers {
         }
     }
 
-    fn server(&self, name: &Name) -> Result<Arc<Shared>, StoreError> {
+    fn server(&self, name: &Name) -> Result<Arc<LaneState>, StoreError> {
         let (slot, parts) = match &self.kind {
             Kind::One(server) => return Ok(server.clone()),
             Kind::Several(slot, parts) => (slot, parts.load()),
@@ -160,7 +160,7 @@ impl Servers {
 
     /// Where the corrections of a bucket wait: while its slot has no server, with what the servers
     /// share.
-    fn corrected_at(&self, name: &Name) -> Arc<Shared> {
+    fn corrected_at(&self, name: &Name) -> Arc<LaneState> {
         self.server(name).unwrap_or_else(|_| self.common.clone())
     }
 
@@ -196,7 +196,7 @@ impl Servers {
             .for_each(|server| server.call_for_errands());
     }
 
-    fn all(&self) -> Vec<Arc<Shared>> {
+    fn all(&self) -> Vec<Arc<LaneState>> {
         match &self.kind {
             Kind::One(server) => vec![server.clone()],
             Kind::Several(_, parts) => parts.load().servers.clone(),
@@ -280,7 +280,7 @@ impl Servers {
     /// Audits every server again that responds, or the first that does; the caller adds a timeout.
     pub(crate) async fn audit_again(&self) {
         let all = self.all();
-        let is_up = |server: &&Arc<Shared>| server.health().up;
+        let is_up = |server: &&Arc<LaneState>| server.health().up;
         let up: Vec<_> = all.iter().filter(is_up).collect();
         let asked = if up.is_empty() {
             all.iter().collect()
@@ -297,7 +297,7 @@ impl Servers {
 
 /// Moves requests and corrections in `from` for buckets that are now on other servers to those
 /// servers.
-pub(crate) fn hand_over(from: &Shared, parts: &Parts, slot: fn(&Name) -> u16) {
+pub(crate) fn hand_over(from: &LaneState, parts: &Parts, slot: fn(&Name) -> u16) {
     let (asks, corrections) = from.take_moved();
     for ask in asks {
         let server = ask

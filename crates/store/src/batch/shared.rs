@@ -31,7 +31,7 @@ pub(super) use queue::{Queue, Unmade, Work};
 /// The state that workers and the lanes of one server share. Each server of a cluster has its own,
 /// with common bounds, leases, counters and held places.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct LaneState {
     pub(crate) clock: Clock,
     pub(crate) answer_within: Micros,
     pub(crate) bounds: Arc<Bounds>,
@@ -90,7 +90,7 @@ impl std::fmt::Debug for ServerPart {
 
 /// Waits for the response to a request. Dropped with the request, whose client may leave at any time.
 struct Waiting<'s> {
-    shared: &'s Shared,
+    shared: &'s LaneState,
     answer: oneshot::Receiver<Reply>,
 }
 
@@ -109,7 +109,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Shared {
+impl LaneState {
     pub(crate) fn new(clock: Clock, answer_within: Micros, local_refusals: bool) -> Self {
         Self {
             clock,

@@ -33,7 +33,7 @@ const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
 
 /// Sends `work` and waits for the results.
 async fn flush<L: Link>(
-    shared: &Shared,
+    shared: &LaneState,
     link: &L,
     connection: &L::Connection,
     work: shared::Work,
@@ -57,7 +57,7 @@ fn wants(names: &Names, limit: &Limit) -> Wants {
 
 #[tokio::test]
 async fn corrections_of_a_rate_and_of_places_go_in_calls_of_their_own_and_keep_their_order() {
-    let shared = Shared::new(Clock::system(), Micros::from_secs(1), true);
+    let shared = LaneState::new(Clock::system(), Micros::from_secs(1), true);
     let (names, before, new) = (Names::new(b"secret"), bucket(10), bucket(20));
     let old = limit("total", &terms(Kind::InFlight, 10, Micros::ZERO));
     let name = names.name(&new, b"k");
@@ -94,7 +94,7 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
  {
     // A limit that is only tried out refuses no request, and says what it would have done.
     for enforced in [true, false] {
-        let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
+        let mut shared = LaneState::new(Clock::system(), Micros::from_secs(10), true);
         let leases = Arc::new(Leases::new(shared.clock.clone(), true));
         shared.leases = Some(leases.clone());
         shared.lanes_up.store(1, Ordering::Relaxed);
@@ -152,7 +152,7 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
 
 #[tokio::test]
 async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
-    let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
+    let mut shared = LaneState::new(Clock::system(), Micros::from_secs(10), true);
     shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), false)));
     shared.lanes_up.store(1, Ordering::Relaxed);
     let shared = Arc::new(shared);
@@ -181,7 +181,7 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
 
 #[tokio::test]
 async fn lease_wait_fails_at_once_while_the_store_is_down() {
-    let mut shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    let mut shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
     shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), true)));
     let names = Names::new(b"secret");
     let (total, each) = (
@@ -207,7 +207,7 @@ async fn lease_wait_fails_at_once_while_the_store_is_down() {
 }
 
 /// A lane that answers what others look at.
-async fn peeks(shared: &Shared) {
+async fn peeks(shared: &LaneState) {
     loop {
         if let Some(work) = shared.take() {
             let (landed, _) = flush(shared, &granting(), &(), work).await;
@@ -221,7 +221,7 @@ async fn peeks(shared: &Shared) {
 
 #[tokio::test]
 async fn request_to_a_store_that_is_shut_down_is_an_error() {
-    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    let shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
     // Its thread has gone, having answered what was queued, and this one has not seen that no lane is up.
     shared.lanes_up.store(1, Ordering::Relaxed);
     shared.close();
@@ -240,7 +240,7 @@ async fn request_to_a_store_that_is_shut_down_is_an_error() {
 
 #[tokio::test]
 async fn an_audit_that_is_asked_for_stays_so_until_one_is_done() {
-    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    let shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
     assert!(!shared.is_audit_due());
     // A draw waits no longer than its own deadline.
     assert!(
@@ -289,7 +289,7 @@ async fn a_lane_has_one_call_in_flight_and_sends_what_waits_together() {
             ..Made::new(Pipe::default(), Pipe::answer)
         });
         let pipe = &server.kept;
-        let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+        let shared = Arc::new(LaneState::new(Clock::system(), Micros::from_secs(60), true));
         let names = Names::new(b"secret");
         let local = tokio::task::LocalSet::new();
         local.spawn_local(lane(shared.clone(), server.clone()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Shared, Wanted, Wants};
+use super::{LaneState, Wanted, Wants};
 use crate::wire_form::WireForm;
 use tollgate_limit::{Change, Corrects, Draw, Kind};
 
@@ -66,7 +66,7 @@ impl Unanswered {
     }
 }
 
-impl Shared {
+impl LaneState {
     /// Gives back what was drawn for a request that nobody waits for.
     pub(super) fn give_back(&self, wants: &Wants, draw: &Draw) {
         self.give_places_back(wants, draw);

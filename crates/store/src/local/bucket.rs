@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tollgate_limit::bucket::State;
-use tollgate_limit::{Algorithm, Kept, Timestamp};
+use tollgate_limit::{Algorithm, StoredBucket, Timestamp};
 
 use super::table::LATE;
 
@@ -14,18 +14,18 @@ pub(crate) struct Bucket {
     /// The largest burst that a token bucket was drawn under; zero: that of its numbers.
     pub(crate) largest: u64,
     /// The numbers of its last grant, as an index in its table.
-    pub(crate) by: u16,
+    pub(crate) variant: u16,
     /// Those of a token bucket, where the table has others: an override's, or of before a reload.
     pub(crate) own: Option<Arc<Algorithm>>,
 }
 
 impl Bucket {
-    /// A bucket in the numbers at `by`.
-    pub(crate) fn new(state: State, by: u16) -> Self {
+    /// A bucket in the numbers of `variant`.
+    pub(crate) fn new(state: State, variant: u16) -> Self {
         Self {
             state,
             largest: 0,
-            by,
+            variant,
             own: None,
         }
     }
@@ -40,9 +40,9 @@ impl Bucket {
     }
 
     /// The bucket with the numbers that it is kept in. `algorithm`: those at its index.
-    pub(crate) fn kept(&self, algorithm: &Algorithm) -> Kept {
+    pub(crate) fn kept(&self, algorithm: &Algorithm) -> StoredBucket {
         let own = self.own.as_deref().unwrap_or(algorithm);
-        Kept::from_parts(own.clone(), Some(self.state.clone()), self.largest)
+        StoredBucket::from_parts(own.clone(), Some(self.state.clone()), self.largest)
     }
 
     /// The moment from which it equals no bucket; `None`: there is none. `algorithm`: the numbers at
@@ -78,9 +78,9 @@ pub(crate) enum Whose {
 }
 
 impl Moving {
-    /// The same in a table that has its numbers at index `by`.
-    pub(crate) fn drawn_by(mut self, by: u16) -> Self {
-        self.bucket.by = by;
+    /// The same in a table that has its numbers of `variant`.
+    pub(crate) fn drawn_by(mut self, variant: u16) -> Self {
+        self.bucket.variant = variant;
         self
     }
 
@@ -95,13 +95,13 @@ impl Moving {
         self
     }
 
-    /// The same for a table whose numbers at index `by` are `to`, from one with these `from`; `None`:
+    /// The same for a table whose numbers of `variant` are `to`, from one with these `from`; `None`:
     /// it has been full for every thread that may still draw, or the limit's buckets are others.
     pub(crate) fn carried(
         self,
         from: &Arc<Algorithm>,
         to: &Algorithm,
-        by: u16,
+        variant: u16,
         now: Timestamp,
     ) -> Option<Self> {
         let Self { whose, bucket } = self;
@@ -113,7 +113,7 @@ impl Moving {
         if !matches!(from.as_ref(), Algorithm::TokenBucket(_)) {
             return Some(Self {
                 whose,
-                bucket: Bucket::new(bucket.state, by),
+                bucket: Bucket::new(bucket.state, variant),
             });
         }
         let kept = bucket.kept(from);
@@ -121,13 +121,13 @@ impl Moving {
         if !matches!(whose, Whose::Bucket { .. }) {
             // As the latest thread sees it, for which it may not be full yet.
             let kept = kept.under(to, now.before(LATE));
-            let bucket = Bucket::new(kept.state()?.clone(), by).of_largest(kept.largest(), to);
+            let bucket = Bucket::new(kept.state()?.clone(), variant).of_largest(kept.largest(), to);
             return Some(Self { whose, bucket });
         }
         let own = bucket.own.as_ref().unwrap_or(from);
         let carried = Bucket {
             own: (**own != *to).then(|| Arc::clone(own)),
-            ..Bucket::new(bucket.state, by)
+            ..Bucket::new(bucket.state, variant)
         };
         let bucket = carried.of_largest(kept.largest(), own);
         Some(Self { whose, bucket })

@@ -78,11 +78,11 @@ impl LocalStore {
         let now = clock.now();
         let tables = family::tables(limits, |variants| {
             let table = Table::new(variants);
-            let by = table.widest();
+            let variant = table.widest();
             if cold_start == ColdStart::Empty
-                && let Some(state) = table.algorithm(by).drained(now)
+                && let Some(state) = table.algorithm(variant).drained(now)
             {
-                let (whose, bucket) = (Whose::Birth, Bucket::new(state, by));
+                let (whose, bucket) = (Whose::Birth, Bucket::new(state, variant));
                 table.adopt(Moving { whose, bucket }, now);
             }
             Arc::new(table)

@@ -69,7 +69,7 @@ pub(super) struct Numbers {
 #[derive(Debug)]
 struct Replaced {
     /// The index of those that have taken their place.
-    by: u16,
+    variant: u16,
     own: Arc<Algorithm>,
 }
 
@@ -107,12 +107,13 @@ impl Table {
     }
 
     /// Notes that buckets come into the table which are kept in `own`, before the first of them comes:
-    /// then they need no boxes. `by`: the index of the numbers that take their place.
-    pub(super) fn replace(&mut self, by: u16, own: &Arc<Algorithm>) {
-        let is_kept = matches!(**own, Algorithm::TokenBucket(_)) && **own != *self.algorithm(by);
+    /// then they need no boxes. `variant`: the index of the numbers that take their place.
+    pub(super) fn replace(&mut self, variant: u16, own: &Arc<Algorithm>) {
+        let is_kept =
+            matches!(**own, Algorithm::TokenBucket(_)) && **own != *self.algorithm(variant);
         if is_kept && self.replaced.len() < REPLACED_MAX {
             let own = Arc::clone(own);
-            self.replaced.push(Replaced { by, own });
+            self.replaced.push(Replaced { variant, own });
         }
     }
 
@@ -120,8 +121,8 @@ impl Table {
         (self.shards() * SHARD_PLACES) as u64
     }
 
-    pub(super) fn algorithm(&self, by: u16) -> &Algorithm {
-        &self.numbers[usize::from(by)].algorithm
+    pub(super) fn algorithm(&self, variant: u16) -> &Algorithm {
+        &self.numbers[usize::from(variant)].algorithm
     }
 
     /// Every set of numbers that its buckets are drawn under.
@@ -130,15 +131,11 @@ impl Table {
     }
 
     /// The index of a tier's numbers; the limit's own if it has none.
-    pub(super) fn place_of(&self, tier: Option<&str>) -> u16 {
-        let place = match &*self.numbers {
-            [_] => None,
-            several => several
-                .iter()
-                .position(|numbers| numbers.tier.as_deref() == tier),
-        };
-        place
-            .and_then(|place| u16::try_from(place).ok())
+    pub(super) fn variant_of(&self, tier: Option<&str>) -> u16 {
+        let mut variants = self.numbers.iter();
+        let variant = variants.position(|numbers| numbers.tier.as_deref() == tier);
+        variant
+            .and_then(|variant| u16::try_from(variant).ok())
             .unwrap_or_default()
     }
 
@@ -186,35 +183,38 @@ impl Table {
     /// The index of the numbers with the largest burst.
     pub(super) fn widest(&self) -> u16 {
         let indices = 0..u16::try_from(self.numbers.len()).unwrap_or(u16::MAX);
-        let widest = indices.max_by_key(|by| self.algorithm(*by).burst());
+        let widest = indices.max_by_key(|variant| self.algorithm(*variant).burst());
         widest.unwrap_or_default()
     }
 
     /// A bucket in the table's numbers at an index; `None`: full.
-    fn in_its_numbers(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
-        if bucket.by == by && bucket.own.is_none() {
+    fn in_its_numbers(&self, bucket: &Bucket, variant: u16, now: Timestamp) -> Option<Bucket> {
+        if bucket.variant == variant && bucket.own.is_none() {
             return Some(bucket.clone());
         }
-        let own = self.algorithm(by);
+        let own = self.algorithm(variant);
         // What was used has no scale.
         let Algorithm::TokenBucket(_) = own else {
-            return Some(Bucket::new(bucket.state.clone(), by));
+            return Some(Bucket::new(bucket.state.clone(), variant));
         };
         // As the latest thread sees it, for which it may not be full yet.
-        let kept = bucket.kept(self.algorithm(bucket.by));
+        let kept = bucket.kept(self.algorithm(bucket.variant));
         let kept = kept.under(own, now.before(LATE));
-        let bucket = Bucket::new(kept.state()?.clone(), by);
+        let bucket = Bucket::new(kept.state()?.clone(), variant);
         Some(bucket.of_largest(kept.largest(), own))
     }
 
     /// A bucket that owes at least as much as either and is forgotten no earlier, in the table's
     /// numbers.
     fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
-        let by = one.by;
-        match [one, other].map(|bucket| self.in_its_numbers(bucket, by, now)) {
+        let variant = one.variant;
+        match [one, other].map(|bucket| self.in_its_numbers(bucket, variant, now)) {
             [Some(one), Some(other)] => Bucket {
                 largest: one.largest.max(other.largest),
-                ..Bucket::new(self.algorithm(by).join(&one.state, &other.state), by)
+                ..Bucket::new(
+                    self.algorithm(variant).join(&one.state, &other.state),
+                    variant,
+                )
             },
             [Some(owing), None] | [None, Some(owing)] => owing,
             [None, None] => one.clone(),

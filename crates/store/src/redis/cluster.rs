@@ -20,7 +20,7 @@ pub(super) use self::nodes::Nodes;
 pub(super) use self::slots::{SLOTS, slot, slot_of};
 use super::link::RedisLink;
 use crate::batch::servers::{Parts, hand_over};
-use crate::batch::{Outages, ServerPart, Shared, lane};
+use crate::batch::{LaneState, Outages, ServerPart, lane};
 
 /// How often nodes are asked for the slot table; sooner if a server is lost or has redirected us.
 const EVERY: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl Cluster {
 
     /// Keeps the slot table up to date and runs a lane to each master, until the store is closed.
     /// `link`: not yet bound to a server; `common`: of no server.
-    pub(super) async fn keep(self: Arc<Self>, common: Arc<Shared>, link: RedisLink) {
+    pub(super) async fn keep(self: Arc<Self>, common: Arc<LaneState>, link: RedisLink) {
         let mut outages = Outages::of(None);
         let mut known: Vec<String> = Vec::new();
         let mut connections = JoinSet::new();
@@ -94,7 +94,7 @@ impl Cluster {
     fn install(
         self: &Arc<Self>,
         masters: HashMap<String, slots::Ranges>,
-        common: &Arc<Shared>,
+        common: &Arc<LaneState>,
         link: &RedisLink,
         connections: &mut JoinSet<()>,
     ) {
@@ -102,7 +102,7 @@ impl Cluster {
         let mut names: Vec<&String> = masters.keys().collect();
         names.sort_unstable();
         let mut new = Vec::new();
-        let servers: Vec<Arc<Shared>> = names
+        let servers: Vec<Arc<LaneState>> = names
             .iter()
             .map(|name| {
                 let known = before
@@ -145,9 +145,9 @@ impl Cluster {
     fn server(
         self: &Arc<Self>,
         name: &str,
-        common: &Shared,
+        common: &LaneState,
         link: &RedisLink,
-    ) -> (Arc<Shared>, RedisLink) {
+    ) -> (Arc<LaneState>, RedisLink) {
         let (cluster, own) = (Arc::downgrade(self), name.to_owned());
         let has = move |bucket: &_| {
             cluster

@@ -27,7 +27,7 @@ use super::certificates::choose_provider;
 use super::cluster::{Cluster, slot_of};
 use super::scripts::{DRAW, DRAW_BUCKET};
 use crate::batch::{
-    Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wants,
+    Answer, Batch, LaneState, Link, NewDocument, Obstacle, ToldDocument, Trouble, Wants,
 };
 use crate::clock::Clock;
 use crate::simple::are_simple;
@@ -50,7 +50,7 @@ pub(super) struct RedisLink {
     address: Address,
     clock: Clock,
     pinned: Option<Clock>,
-    shared: Arc<Shared>,
+    shared: Arc<LaneState>,
     script: Script,
     bucket_script: Script,
     heartbeat: Script,
@@ -91,7 +91,7 @@ impl RedisLink {
         address: Address,
         clock: Clock,
         pinned: Option<Clock>,
-        shared: Arc<Shared>,
+        shared: Arc<LaneState>,
     ) -> Self {
         choose_provider();
         Self {
@@ -111,7 +111,12 @@ impl RedisLink {
     }
 
     /// The same for a master of a cluster.
-    pub(super) fn to_node(&self, name: &str, cluster: Arc<Cluster>, shared: Arc<Shared>) -> Self {
+    pub(super) fn to_node(
+        &self,
+        name: &str,
+        cluster: Arc<Cluster>,
+        shared: Arc<LaneState>,
+    ) -> Self {
         Self {
             node: Some(Node {
                 name: name.to_owned(),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::audit::Finding;
 use crate::batch::{
-    Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wanted, Wants,
+    Answer, Batch, LaneState, Link, NewDocument, Obstacle, ToldDocument, Trouble, Wanted, Wants,
 };
 use crate::options::RemoteOptions;
 use crate::wire_form::{Name, signed};
@@ -24,13 +24,13 @@ use tollgate_limit::{Micros, Timestamp};
 /// What a link to an SQL database has, whatever its kind.
 pub(crate) struct Base {
     pub(crate) options: RemoteOptions,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<LaneState>,
     pub(crate) decider: Decider,
     elsewhere: Elsewhere,
 }
 
 impl Base {
-    pub(super) fn new(options: RemoteOptions, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(options: RemoteOptions, shared: Arc<LaneState>) -> Self {
         Self {
             decider: Decider::new(options.pinned.is_some()),
             options,

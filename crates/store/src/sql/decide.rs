@@ -9,7 +9,7 @@ use super::mark::{Mark, reset_key};
 use crate::batch::{Adjust, Answer, Batch, decide as decide_groups};
 use crate::wire_form::{HOLD, HOLD_PINNED, Name, WireForm, signed};
 use tollgate_limit::bucket::State;
-use tollgate_limit::{Change, Corrects, Kept, Micros, Timestamp};
+use tollgate_limit::{Change, Corrects, Micros, StoredBucket, Timestamp};
 
 /// A stored row as the transaction found it: its numbers, `None` for a full bucket, or why it
 /// cannot be read.
@@ -158,10 +158,11 @@ impl Decider {
         let seen = |((_, shape), bucket): (&(Name, Arc<WireForm>), &Opened)| {
             bucket.kept.under(shape.algorithm(), now)
         };
-        let found: Vec<Kept> = batch.buckets.iter().zip(&*opened).map(seen).collect();
-        let beside = |((found, parts), (_, shape)): ((&Kept, &Parts), &(Name, Arc<WireForm>))| {
-            parts.beside(shape, found.state().cloned(), now)
-        };
+        let found: Vec<StoredBucket> = batch.buckets.iter().zip(&*opened).map(seen).collect();
+        let beside =
+            |((found, parts), (_, shape)): ((&StoredBucket, &Parts), &(Name, Arc<WireForm>))| {
+                parts.beside(shape, found.state().cloned(), now)
+            };
         let before: Vec<Option<State>> = found
             .iter()
             .zip(&*parts)
@@ -195,7 +196,7 @@ impl Decider {
                 let more = units(&state) - units(&before[place]);
                 fields::hold(shape, &mut opened[place], self.id, more, until);
             } else {
-                opened[place].kept = Kept::from_parts(found.algorithm().clone(), state, 0);
+                opened[place].kept = StoredBucket::from_parts(found.algorithm().clone(), state, 0);
             }
         }
         let answer = Answer {

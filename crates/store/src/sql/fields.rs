@@ -9,7 +9,7 @@ use super::mark::Mark;
 use crate::wire_form::{TOKEN_BUCKET, WireForm, kind_of, moment as at_moment, signed, state_of};
 use tollgate_limit::bucket::{Held, State};
 use tollgate_limit::kept::ahead::is_far;
-use tollgate_limit::{Algorithm, Change, Kept, Micros, Timestamp};
+use tollgate_limit::{Algorithm, Change, Micros, StoredBucket, Timestamp};
 
 const VERSION: i64 = 1;
 
@@ -19,11 +19,11 @@ pub(super) type Holders = Vec<(i64, i64, i64)>;
 /// A bucket while its row is locked.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) kept: Kept,
+    pub(super) kept: StoredBucket,
     pub(super) holders: Holders,
     /// The row is of another kind: no correction applies to it, and it is overwritten only by a draw.
     pub(super) foreign: bool,
-    /// Its moment was too far ahead ([`Kept::pull`]): the moved state is written, whatever is
+    /// Its moment was too far ahead ([`StoredBucket::pull`]): the moved state is written, whatever is
     /// decided.
     pub(super) pulled: bool,
 }
@@ -32,7 +32,7 @@ impl Opened {
     /// A bucket whose row cannot be read: nothing is drawn from it, and its row is not written.
     pub(super) fn unreadable(shape: &WireForm) -> Self {
         Self {
-            kept: Kept::full(shape.algorithm().clone()),
+            kept: StoredBucket::full(shape.algorithm().clone()),
             holders: Vec::new(),
             foreign: true,
             pulled: false,
@@ -101,7 +101,7 @@ pub(super) fn open(
     }
     let (mut kept, written) = match stored {
         Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
-        None => (Kept::full(shape.algorithm().clone()), None),
+        None => (StoredBucket::full(shape.algorithm().clone()), None),
     };
     let pulled = kept.pull(written, now);
     if shape.drains() && stored.is_none_or(|(print, _)| print != mark.print) {
@@ -199,17 +199,17 @@ pub(super) fn renew(shape: &WireForm, bucket: &mut Opened, me: i64, units: u64, 
     hold(shape, bucket, me, signed(units), until);
 }
 
-fn held(shape: &WireForm, units: i64) -> Kept {
+fn held(shape: &WireForm, units: i64) -> StoredBucket {
     let units = u64::try_from(units).ok().filter(|units| *units > 0);
-    Kept::from_parts(
+    StoredBucket::from_parts(
         shape.algorithm().clone(),
         units.map(|units| State::Held(Held { units })),
         0,
     )
 }
 
-/// The bucket of a row of the kind of `shape`, and [`Kept::written`].
-fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
+/// The bucket of a row of the kind of `shape`, and [`StoredBucket::written`].
+fn kept(shape: &WireForm, own: &[i64]) -> Option<(StoredBucket, Option<Timestamp>)> {
     let limit = shape.algorithm();
     let (algorithm, state, written) = match (limit, own) {
         (Algorithm::TokenBucket(limit), [n, p, full, state @ ..]) => {
@@ -230,7 +230,7 @@ fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
     if matches!(state, State::Steps(steps) if steps.amount == 0) {
         return None;
     }
-    Some((Kept::from_parts(algorithm, Some(state), 0), written))
+    Some((StoredBucket::from_parts(algorithm, Some(state), 0), written))
 }
 
 fn units(value: i64) -> Option<u64> {

@@ -42,7 +42,8 @@ async fn layer_file_is_read_again_and_a_bad_one_changes_nothing() {
     };
     write("1/hour");
     let clock = Clock::manual(START);
-    let layer = RateLimitLayer::new(Source::File(path.clone()), clock.clone()).expect("valid");
+    let layer =
+        RateLimitLayer::new(LimitsSource::File(path.clone()), clock.clone()).expect("valid");
     let handle = layer.handle();
     let warnings = handle.warnings();
     assert!(

@@ -8,7 +8,8 @@ use http::response::Parts;
 use http::{StatusCode, Version};
 
 use super::opening;
-use crate::body::BodyError;
+use crate::forward::body::BodyError;
+use crate::forward::pool::{Connection, Slot};
 use crate::forward::request::Outgoing;
 use crate::forward::response::{Lease, pass_back};
 use crate::forward::response_timeout::ResponseTimeout;
@@ -17,7 +18,6 @@ use crate::forward::server::ServerState;
 use crate::forward::upstreams::UpstreamState;
 use crate::forward::{ForwardError, Forwarded, outgoing};
 use crate::headers::strip_hop_by_hop;
-use crate::pool::{Connection, Slot};
 use tollgate_net::client::Failure;
 use tollgate_policy::upstream::HostPolicy;
 
@@ -81,7 +81,7 @@ pub(super) async fn http1(
         let Some(request) = connection.unanswered().filter(|_| stale) else {
             return Err(outgoing.clients_part().in_failure(failure.into()));
         };
-        let closed = retry::Outcome::Closed {
+        let closed = retry::AttemptOutcome::Closed {
             untouched: request.is_untouched(),
         };
         let attempted = match retry::decide(&closed, upstream, outgoing) {

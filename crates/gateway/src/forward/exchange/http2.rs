@@ -13,9 +13,10 @@ use hyper::client::conn::TrySendError;
 
 use super::http1::http1;
 use super::opening;
-use crate::body::ResponseBody;
+use crate::forward::body::ResponseBody;
 use crate::forward::error::protocol_error;
-use crate::forward::http2_pool::{Place, Placed};
+use crate::forward::http2_pool::{Placed, StreamSlot};
+use crate::forward::pool::Slot;
 use crate::forward::request::Outgoing;
 use crate::forward::request_body::{Progress, RequestBody};
 use crate::forward::response::{Bounds, UpstreamHttp2, sanitise};
@@ -24,7 +25,6 @@ use crate::forward::retry::{self, Again};
 use crate::forward::server::ServerState;
 use crate::forward::upstreams::UpstreamState;
 use crate::forward::{ForwardError, Forwarded, SWITCHING, outgoing};
-use crate::pool::Slot;
 
 /// The reason why an exchange over HTTP/2 failed, and whether the request may be sent again.
 enum Http2Failure {
@@ -61,7 +61,8 @@ pub(super) async fn http2(
                 outgoing.was_sent = was_sent;
             }
             Err(Http2Failure::Final(ForwardError::GoingAway))
-                if retry::decide(&retry::Outcome::Unprocessed, upstream, outgoing) != Again::No =>
+                if retry::decide(&retry::AttemptOutcome::Unprocessed, upstream, outgoing)
+                    != Again::No =>
             {
                 outgoing.restore()
             }
@@ -119,7 +120,7 @@ pub(super) async fn http2(
 }
 
 async fn converse_http2(
-    place: &Place,
+    place: &StreamSlot,
     request: Request<RequestBody>,
     outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Http2Failure> {

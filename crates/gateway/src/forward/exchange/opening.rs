@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use crate::forward::ForwardError;
 use crate::forward::http2_pool::Placed;
+use crate::forward::pool::{Connection, Slot};
 use crate::forward::request::Outgoing;
 use crate::forward::server::ServerState;
-use crate::pool::{Connection, Slot};
 
 pub(super) async fn http1(
     server: &Rc<ServerState>,

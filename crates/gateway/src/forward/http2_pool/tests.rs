@@ -20,7 +20,7 @@ async fn narrow(listener: TcpListener) {
     }
 }
 
-async fn stream(http2_pool: &Http2Pool, connector: &Connector) -> Result<Place, ForwardError> {
+async fn stream(http2_pool: &Http2Pool, connector: &Connector) -> Result<StreamSlot, ForwardError> {
     match http2_pool.place(connector).await? {
         Placed::Stream(place) => Ok(place),
         Placed::Http1(_) => panic!("nothing is negotiated in clear text"),

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::body::BodyError;
+use crate::forward::body::BodyError;
 use crate::forward::minimum_rate::MinimumRate;
 
 /// The state of a body that has been passed to the connection, as the exchange sees it.

@@ -9,7 +9,7 @@ use http::{Request, Response};
 
 use super::edits;
 use super::wire::{DEADLINE, RawResponse, dial, read_response};
-use crate::body::{Ended, Guard, Guarded, Received, ResponseBody};
+use crate::forward::body::{Ended, Guard, Guarded, Received, ResponseBody};
 use crate::forward::{ForwardContext, Forwarder, UpstreamHealth};
 use crate::framing;
 use crate::headers::{HeaderSet, RequestHeaders};
@@ -18,14 +18,14 @@ use crate::rejection::Rejection;
 use tollgate_limit::Micros;
 use tollgate_limiter::{Cause, Decision, Limiter};
 use tollgate_net::listener::{Address, Listen, bind};
-use tollgate_net::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
+use tollgate_net::server::{ConnInfo, Handler, Inbound, ServerState, Settings, serve};
 use tollgate_net::worker::Workers;
 use tollgate_policy::route::{HeaderEdits, HostPattern, Pattern, Route, Target};
 use tollgate_policy::upstream::{
     Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
 };
 use tollgate_policy::{Policy, UpstreamTimeouts};
-use tollgate_response::Asked;
+use tollgate_response::RefusalForm;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
@@ -107,7 +107,7 @@ impl Handler for Relay {
         connection: &Rc<ConnInfo>,
         request: Request<Inbound>,
     ) -> Response<Self::Body> {
-        let asked = Asked::of(
+        let asked = RefusalForm::of(
             &request,
             HeaderSet::of(request.headers()).decides_form(),
             false,
@@ -271,7 +271,7 @@ pub(super) fn gateway_of(
     let workers = serve(
         bound,
         1,
-        Arc::new(Shared::new(Settings::default())),
+        Arc::new(ServerState::new(Settings::default())),
         move |_| Relay {
             forwarder: Forwarder::of(health.clone()),
             limiter: Limiter::new(

@@ -19,7 +19,7 @@ fn made(kind: Kind, amount: u64, burst: u64) -> Algorithm {
 }
 
 /// One draw as a store makes it; whether it was granted.
-fn draw(kept: &mut Kept, limit: &Algorithm, cost: u64, now: Timestamp) -> bool {
+fn draw(kept: &mut StoredBucket, limit: &Algorithm, cost: u64, now: Timestamp) -> bool {
     kept.pull(None, now);
     let mut found = kept.under(limit, now);
     let Ok(granted) = limit.judge(found.state(), cost, now) else {
@@ -37,7 +37,7 @@ fn clock_that_jumps_adds_only_its_progress() {
         let mut rng = Rng::with_seed(seed);
         let (amount, burst) = (rng.u64(1..50), rng.u64(1..50));
         let limit = made(Kind::TokenBucket, amount, burst);
-        let mut kept = Kept::full(limit.clone());
+        let mut kept = StoredBucket::full(limit.clone());
         let mut now = 1_760_000_000_000_000_u64;
         // In millionths of a unit.
         let mut held = burst * 1_000_000;
@@ -79,7 +79,7 @@ fn bucket_a_second_ahead_stays_and_one_further_ahead_is_pulled_back() {
             (1_000_001, true),
             (86_400_000_000, true),
         ] {
-            let mut kept = Kept::full(limit.clone());
+            let mut kept = StoredBucket::full(limit.clone());
             // A window begins before its grants: these are of its first moment.
             let then = now.after(Micros(ahead));
             assert!(draw(&mut kept, &limit, 15, then), "{kind:?}");
@@ -115,7 +115,7 @@ fn debts_lie_as_far_ahead_of_a_clock_that_was_put_back_as_they_did() {
         let limit = made(kind, 10, 10)
             .settling(1_000, true)
             .expect("representable");
-        let mut kept = Kept::full(limit.clone());
+        let mut kept = StoredBucket::full(limit.clone());
         assert!(draw(&mut kept, &limit, 10, now));
         kept.settle(&limit, Change::Charge { more: 500 }, now);
         let (debt, written) = (kept.clone(), kept.written(now));
@@ -151,7 +151,7 @@ fn pull_of_a_row_whose_numbers_contradict_each_other_does_not_panic_and_adds_not
     {
         for (previous, current) in [(0, 10), (u64::MAX, u64::MAX)] {
             for written in [None, Some(Timestamp::from_micros(written))] {
-                let mut kept = Kept::full(limit.clone());
+                let mut kept = StoredBucket::full(limit.clone());
                 let pair = Pair {
                     start: Timestamp::from_micros(start),
                     previous,

@@ -30,7 +30,7 @@ fn units_that_a_smaller_burst_cuts_off_are_not_filled_again_before_the_bucket_is
 #[test]
 fn correction_of_a_bucket_that_is_full_again_is_made_in_the_numbers_of_its_grant() {
     let now = Timestamp::from_micros(START + 100 * SECOND);
-    let mut kept = Kept::from_parts(bucket(10), Some(level(0)), 0);
+    let mut kept = StoredBucket::from_parts(bucket(10), Some(level(0)), 0);
     kept.settle(&bucket(100), Change::Charge { more: 5 }, now);
     let mut row = Row::new();
     (row.kept, row.now) = (Some(kept), now);
@@ -41,12 +41,12 @@ fn correction_of_a_bucket_that_is_full_again_is_made_in_the_numbers_of_its_grant
 fn drained_bucket_grants_nothing_and_a_debt_stays() {
     for kind in RATES {
         let mut row = Row::new();
-        let mut kept = Kept::full(made(kind, 10, 10));
+        let mut kept = StoredBucket::full(made(kind, 10, 10));
         kept.drain(row.now);
         row.kept = Some(kept);
         assert_eq!(row.drain(&made(kind, 10, 10)), 0, "{kind:?}");
     }
-    let mut kept = Kept::from_parts(bucket(10), Some(level(-7)), 0);
+    let mut kept = StoredBucket::from_parts(bucket(10), Some(level(-7)), 0);
     kept.drain(Timestamp::from_micros(START));
     assert_eq!(kept.state(), Some(&level(-7)));
 }
@@ -109,7 +109,7 @@ fn raised_number_of_a_window_helps_at_once_and_a_lowered_one_counts_what_was_use
         assert_eq!(row.drain(&small), 2, "{kind:?}");
         assert_eq!(row.drain(&large), 7, "{kind:?}");
         let refused = small
-            .judge(row.kept.as_ref().and_then(Kept::state), 1, row.now)
+            .judge(row.kept.as_ref().and_then(StoredBucket::state), 1, row.now)
             .expect_err("ten are used");
         let wait = refused.retry_after.expect("a time");
         row.pass(wait.0 - 1);

@@ -59,7 +59,7 @@ fn bucket_under_the_numbers_it_is_kept_in_shows_no_others() {
         for _ in 0..20 {
             row.pass(2 * SECOND);
             let standing = small
-                .decide(row.kept.as_ref().and_then(Kept::state), 1, row.now)
+                .decide(row.kept.as_ref().and_then(StoredBucket::state), 1, row.now)
                 .standing;
             assert_eq!(standing.verdict, Verdict::Allow { wait: Micros::ZERO });
             granted += row.drain(&small);

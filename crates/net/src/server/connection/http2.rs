@@ -16,14 +16,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
 use super::{Setup, count_timeout};
-use crate::server::gathered::{Gathered, Turns};
+use crate::server::http2::gathered::{Gathered, Turns};
+use crate::server::http2::state::{Hold, State, Tracked, UnderWay, Wait};
+use crate::server::http2::streams::Streams;
+use crate::server::http2::window::Window;
 use crate::server::inbound::Inbound;
 use crate::server::io::{Io, Transport};
 use crate::server::respond::{Served, respond};
-use crate::server::state::{Hold, State, Tracked, UnderWay, Wait};
-use crate::server::streams::Streams;
-use crate::server::window::Window;
-use crate::server::{Handler, Settings, Shared};
+use crate::server::{Handler, ServerState, Settings};
 use crate::timers::Deadline;
 use crate::worker::Task;
 
@@ -157,7 +157,7 @@ impl Drive<'_> {
     }
 }
 
-fn builder2(settings: &Settings, shared: &Arc<Shared>) -> http2::Builder<Streams> {
+fn builder2(settings: &Settings, shared: &Arc<ServerState>) -> http2::Builder<Streams> {
     let mut builder = http2::Builder::new(Streams::new(settings.body_idle, Arc::clone(shared)));
     builder
         .max_concurrent_streams(settings.streams)

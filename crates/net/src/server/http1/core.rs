@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
 use crate::buffer::{self, ReadBuffer};
-use crate::server::bounds::Place;
+use crate::server::bounds::ConnectionSlot;
 use crate::server::io::Transport;
 use crate::server::upgrade::Upgraded;
 use tollgate_http1::request::{BadHead, Head, Limits};
@@ -23,7 +23,7 @@ use tollgate_http1::{Output, Requests};
 pub(in crate::server) struct Core {
     /// `None` when the connection has ended or was handed over; a body that outlives it reads
     /// nothing.
-    transport: Option<(Transport, Place)>,
+    transport: Option<(Transport, ConnectionSlot)>,
     pub(super) input: ReadBuffer,
     pub(super) output: Output,
     /// The number of the current request; bodies of earlier requests have ended.
@@ -50,7 +50,7 @@ pub(in crate::server) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(transport: Transport, place: Place, input: ReadBuffer) -> Self {
+    pub(super) fn new(transport: Transport, place: ConnectionSlot, input: ReadBuffer) -> Self {
         Self {
             transport: Some((transport, place)),
             input,
@@ -147,7 +147,7 @@ impl Core {
     }
 
     /// Takes the socket out; a body that still exists can no longer read from it.
-    pub(super) fn take(&mut self) -> Option<(Transport, Place)> {
+    pub(super) fn take(&mut self) -> Option<(Transport, ConnectionSlot)> {
         self.wake_reader();
         self.transport.take()
     }

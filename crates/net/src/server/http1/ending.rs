@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Connection, Stop};
-use crate::server::bounds::Place;
+use crate::server::bounds::ConnectionSlot;
 use crate::server::io::Transport;
 use crate::server::respond::Refusal;
 use crate::server::{Event, Handler, Unread};
@@ -85,7 +85,7 @@ fn is_handshake(bytes: &[u8]) -> bool {
 /// Shuts down the write side, then reads and discards the client's bytes, until it ends or enough
 /// have arrived. Closing with unread bytes would reset the connection, and the reset could overtake
 /// our last response.
-pub(in crate::server) async fn linger(mut transport: Transport, place: Place) {
+pub(in crate::server) async fn linger(mut transport: Transport, place: ConnectionSlot) {
     let _ = within(LINGER, transport.linger(LINGER_BYTES)).await;
     drop(place);
 }

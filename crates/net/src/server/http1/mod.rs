@@ -22,7 +22,7 @@ use std::time::Duration;
 use http::{Method, Request, Response, Version};
 
 use super::Handler;
-use super::bounds::Place;
+use super::bounds::ConnectionSlot;
 use super::inbound::Inbound;
 use super::interim::Queue;
 use super::io::Transport;
@@ -31,7 +31,7 @@ use crate::buffer::ReadBuffer;
 use crate::timers::Deadline;
 use crate::worker::{Awake, Task};
 use tollgate_http1::request::{BadHead, Head, Limits};
-use tollgate_http1::write::Asked;
+use tollgate_http1::write::ResponseForm;
 use waiting::Waits;
 
 pub(super) use core::Core;
@@ -39,7 +39,7 @@ pub(super) use ending::linger;
 
 pub(super) struct Opened {
     pub(super) transport: Transport,
-    pub(super) place: Place,
+    pub(super) place: ConnectionSlot,
     /// Bytes that were already read.
     pub(super) input: ReadBuffer,
     /// The deadline for the first head.
@@ -170,7 +170,7 @@ impl<H: Handler> Connection<H> {
             .begin(*expects, version == Version::HTTP_11);
         let response = self.respond(number, head).await.ok_or(Stop::Done)?;
         let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
-        let asked = Asked {
+        let asked = ResponseForm {
             version,
             head: is_head,
             persists: goes_on,

@@ -13,7 +13,7 @@ use super::ending::LINGER;
 use super::{Connection, Stop, date};
 use crate::server::{Handler, Payload};
 use crate::timers::within;
-use tollgate_http1::write::{Asked, Extras, ResponseWriter, response_head};
+use tollgate_http1::write::{Extras, ResponseForm, ResponseWriter, response_head};
 
 impl<H: Handler> Connection<H> {
     /// Whether another request can follow the current response. If the handler has dropped the
@@ -35,7 +35,7 @@ impl<H: Handler> Connection<H> {
     pub(super) async fn send(
         &mut self,
         response: Response<H::Body>,
-        asked: Asked,
+        asked: ResponseForm,
     ) -> Result<ResponseWriter, Stop> {
         let (mut head, mut body) = response.into_parts();
         // Computed before the socket is borrowed, because the response may be the request's own

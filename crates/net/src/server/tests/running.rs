@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::by_path::ByPath;
 use crate::listener::{Address, Listen, bind};
-use crate::server::{Settings, Shared, serve};
+use crate::server::{ServerState, Settings, serve};
 use crate::tls::ServerTls;
 use crate::worker::Workers;
 
@@ -16,7 +16,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
     pub(super) handler: ByPath,
     pub(super) workers: Workers,
 }
@@ -34,7 +34,7 @@ pub(super) fn start_with(settings: Settings, tls: Option<Arc<ServerTls>>) -> Ser
     let Address::Tcp(address) = bound[0].address else {
         panic!("bound to TCP")
     };
-    let shared = Arc::new(Shared::new(settings));
+    let shared = Arc::new(ServerState::new(settings));
     let handler = ByPath {
         held: Arc::new(tokio::sync::Semaphore::new(0)),
         released: Arc::new(tokio::sync::Semaphore::new(0)),

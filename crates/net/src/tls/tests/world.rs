@@ -15,7 +15,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::listener::{Address, Listen, bind};
-use crate::server::{ConnInfo, Handler, Inbound, Payload, Settings, Shared, serve};
+use crate::server::{ConnInfo, Handler, Inbound, Payload, ServerState, Settings, serve};
 use crate::tls::{CertificateFiles, ServerTls, TlsSettings};
 use crate::worker::Workers;
 
@@ -118,7 +118,7 @@ impl World {
         let Address::Tcp(address) = bound[0].address else {
             panic!("bound to TCP")
         };
-        let shared = Arc::new(Shared::new(server));
+        let shared = Arc::new(ServerState::new(server));
         let workers = serve(bound, 1, Arc::clone(&shared), |_| Tell).expect("started");
         Server {
             tls,
@@ -175,6 +175,6 @@ impl World {
 pub(super) struct Server {
     pub(super) tls: Arc<ServerTls>,
     pub(super) address: SocketAddr,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
     _workers: Workers,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Shared;
+use super::LaneState;
 use crate::StoreError;
 use crate::batch::deliver::fail;
 use crate::batch::{
@@ -140,7 +140,7 @@ pub(in crate::batch) struct Work {
     pub(in crate::batch) tasks: Vec<Errand>,
 }
 
-impl Shared {
+impl LaneState {
     /// Queues a request.
     ///
     /// # Errors

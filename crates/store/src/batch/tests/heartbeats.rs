@@ -53,7 +53,7 @@ impl Places {
 #[tokio::test]
 async fn heartbeat_reports_exactly_the_held_places_in_any_queue() {
     let server = Rc::new(Made::new(Places::default(), Places::answer));
-    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    let shared = Arc::new(LaneState::new(Clock::system(), Micros::from_secs(60), true));
     let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
     let other = Limit {
         index: 1,
@@ -140,7 +140,7 @@ impl Busy {
 #[tokio::test]
 async fn lane_always_busy_reports_every_held_place_and_keeps_house() {
     let server = Rc::new(Made::new(Busy::default(), Busy::answer));
-    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    let shared = Arc::new(LaneState::new(Clock::system(), Micros::from_secs(60), true));
     let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
     let names = Names::new(b"secret");
     let wants = names.wants(&[Claim::new(&places, b"k", 1)]);

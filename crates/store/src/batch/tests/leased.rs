@@ -119,7 +119,7 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
         let granted = Rc::new(Cell::new(0));
         let mut gateways = Vec::new();
         for _ in 0..2 {
-            let mut shared = Shared::new(clock.clone(), Micros::from_secs(60), true);
+            let mut shared = LaneState::new(clock.clone(), Micros::from_secs(60), true);
             // A bucket that is in demand is leased from the first request on.
             shared.leases = Some(Arc::new(Leases::new(clock.clone(), false).with_least(1)));
             let shared = Arc::new(shared);
@@ -190,7 +190,7 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
 #[tokio::test]
 async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
     let clock = Clock::manual(START);
-    let mut shared = Shared::new(Clock::system(), Micros(1_000), true);
+    let mut shared = LaneState::new(Clock::system(), Micros(1_000), true);
     shared.leases = Some(Arc::new(Leases::new(clock.clone(), false)));
     let shared = Arc::new(shared);
     let servers = Servers::one(shared.clone());
@@ -248,7 +248,7 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         (Trouble::Lost as fn(String) -> Trouble, 4),
         (Trouble::Refused, 5),
     ] {
-        let mut shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+        let mut shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
         shared.leases = Some(Arc::new(
             Leases::new(shared.clock.clone(), false).with_least(1),
         ));

@@ -39,18 +39,18 @@ impl StandIn for Owes {
 }
 
 /// A gateway that owes 300 buckets a unit each, once.
-pub(super) fn owing() -> (Arc<Shared>, Arc<Owes>) {
+pub(super) fn owing() -> (Arc<LaneState>, Arc<Owes>) {
     owing_after(1, Micros(1_000))
 }
 
 /// A gateway that owes 300 buckets a unit each until it was asked twice; `asked` says how often it was already.
-fn owing_after(asked: u64, answer_within: Micros) -> (Arc<Shared>, Arc<Owes>) {
-    let shared = Arc::new(Shared::new(Clock::system(), answer_within, true));
+fn owing_after(asked: u64, answer_within: Micros) -> (Arc<LaneState>, Arc<Owes>) {
+    let shared = Arc::new(LaneState::new(Clock::system(), answer_within, true));
     let owes = owing_to(&shared, asked);
     (shared, owes)
 }
 
-fn owing_to(shared: &Shared, asked: u64) -> Arc<Owes> {
+fn owing_to(shared: &LaneState, asked: u64) -> Arc<Owes> {
     let owes = Arc::new(Owes {
         limit: Arc::new(bucket(10)),
         times: AtomicU64::new(asked),
@@ -65,7 +65,7 @@ fn owing_to(shared: &Shared, asked: u64) -> Arc<Owes> {
 /// A process connects before it reads what the process before it left unpaid.
 #[test]
 fn charges_owed_before_the_connection_are_queued_before_any_request() {
-    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    let shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
     shared.lanes_up.store(1, Ordering::Relaxed);
     let _owes = owing_to(&shared, 1);
     assert_eq!(shared.corrections_queued(), 300);
@@ -78,7 +78,7 @@ async fn charges_owed_have_landed_before_any_request_may_ask() {
     let (seen, of) = (charges.clone(), shared.clone());
     let server = Made::new(
         (seen, of),
-        async |(seen, of): &(Rc<RefCell<Vec<u64>>>, Arc<Shared>), batch: &Batch| {
+        async |(seen, of): &(Rc<RefCell<Vec<u64>>>, Arc<LaneState>), batch: &Batch| {
             let units = batch.corrections.iter().map(|(_, adjust)| match adjust {
                 Adjust::Change(Change::Charge { more }, _) => *more,
                 other => panic!("not a charge: {other:?}"),

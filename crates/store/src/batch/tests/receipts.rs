@@ -36,7 +36,7 @@ impl WithReceipts {
     }
 
     /// Makes the next call; returns whether it landed.
-    async fn turn(&self, shared: &Shared) -> Option<bool> {
+    async fn turn(&self, shared: &LaneState) -> Option<bool> {
         let departing = Departing::next(shared, self)?;
         let (landed, outcome) = departing.fly(shared, self, &(), None).await.settle(shared);
         assert_eq!(outcome.is_ok(), !landed.is_empty());
@@ -98,11 +98,11 @@ impl Link for WithReceipts {
     }
 }
 
-fn shared() -> Shared {
-    Shared::new(Clock::system(), Micros(1_000), true)
+fn shared() -> LaneState {
+    LaneState::new(Clock::system(), Micros(1_000), true)
 }
 
-fn charge(shared: &Shared, key: &[u8], more: u64) {
+fn charge(shared: &LaneState, key: &[u8], more: u64) {
     let (names, limit) = (Names::new(b"secret"), bucket(10));
     let change = Change::Charge { more };
     shared.settle(
@@ -113,7 +113,7 @@ fn charge(shared: &Shared, key: &[u8], more: u64) {
     );
 }
 
-fn lost(shared: &Shared) -> (u64, u64) {
+fn lost(shared: &LaneState) -> (u64, u64) {
     let counters = &shared.counters;
     (
         counters.corrections_dropped.load(Ordering::Relaxed),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 /// Receives the number of gateways; during its first call a heartbeat reports four of them.
 struct CountReceiver {
-    shared: Arc<Shared>,
+    shared: Arc<LaneState>,
     last: AtomicU64,
     heartbeat: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
@@ -38,7 +38,7 @@ impl StandIn for CountReceiver {
 
 #[test]
 fn substitute_named_while_a_heartbeat_counts_gets_the_new_count() {
-    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    let shared = Arc::new(LaneState::new(Clock::system(), Micros::from_secs(60), true));
     shared.shared_by(2);
     let receiver = Arc::new(CountReceiver {
         shared: shared.clone(),

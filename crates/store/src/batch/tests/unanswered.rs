@@ -8,7 +8,7 @@ use super::*;
 #[tokio::test]
 async fn requests_that_did_not_fit_in_a_call_fail_by_their_own_deadline() {
     let clock = Clock::system();
-    let shared = Shared::new(clock.clone(), Micros::from_secs(60), true);
+    let shared = LaneState::new(clock.clone(), Micros::from_secs(60), true);
     shared.lanes_up.store(1, Ordering::Relaxed);
     let (names, limit) = (Names::new(b"secret"), bucket(10));
     // One that is in the call under way, and one that came before it and waits for the next.
@@ -47,7 +47,7 @@ async fn requests_of_a_failed_call_know_whether_they_may_have_been_charged() {
         (Trouble::Moved, false),
     ];
     for (trouble, charged) in troubles {
-        let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+        let shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
         shared.lanes_up.store(1, Ordering::Relaxed);
         let (names, limit) = (Names::new(b"secret"), bucket(10));
         let mut asked = pin!(shared.ask(wants(&names, &limit), false));
@@ -69,7 +69,7 @@ async fn requests_of_a_failed_call_know_whether_they_may_have_been_charged() {
 }
 
 /// The units that were given back so far.
-fn given_back(shared: &Shared) -> u64 {
+fn given_back(shared: &LaneState) -> u64 {
     let Some(work) = shared.take() else { return 0 };
     let units = work.corrections.iter().map(|one| match one.adjust {
         Adjust::Change(Change::Refund { units }, _) => units,
@@ -78,7 +78,7 @@ fn given_back(shared: &Shared) -> u64 {
     units.sum()
 }
 
-fn unknown(shared: &Shared) -> u64 {
+fn unknown(shared: &LaneState) -> u64 {
     shared.counters.draws_unknown.load(Ordering::Relaxed)
 }
 
@@ -86,7 +86,7 @@ fn unknown(shared: &Shared) -> u64 {
 #[tokio::test]
 async fn draw_whose_client_leaves_before_or_after_it_is_answered_is_given_back() {
     for leaves_before in [true, false] {
-        let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+        let shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
         shared.lanes_up.store(1, Ordering::Relaxed);
         let (names, limit) = (Names::new(b"secret"), bucket(10));
         let mut asked = Box::pin(shared.ask(wants(&names, &limit), false));
@@ -129,7 +129,7 @@ async fn draw_of_a_refused_request_is_given_back_when_its_late_call_says_that_it
         (Does::Refuses, false),
         (Does::Admits, false),
     ] {
-        let shared = Arc::new(Shared::new(Clock::system(), Micros(1_000), true));
+        let shared = Arc::new(LaneState::new(Clock::system(), Micros(1_000), true));
         shared.lanes_up.store(1, Ordering::Relaxed);
         let servers = Servers::one(shared.clone());
         let (names, limit) = (Names::new(b"secret"), bucket(10));

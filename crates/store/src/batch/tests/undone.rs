@@ -5,11 +5,11 @@ use super::owed::owing;
 use super::*;
 use crate::batch::shared::Work;
 
-fn shared_of(answer_within: Micros) -> Shared {
-    Shared::new(Clock::system(), answer_within, true)
+fn shared_of(answer_within: Micros) -> LaneState {
+    LaneState::new(Clock::system(), answer_within, true)
 }
 
-fn refund_of(shared: &Shared, key: &[u8]) {
+fn refund_of(shared: &LaneState, key: &[u8]) {
     let (names, limit) = (Names::new(b"secret"), bucket(10));
     let refund = Change::Refund { units: 1 };
     shared.settle(

@@ -216,7 +216,7 @@ impl<'l> Restoring<'l> {
         let new = || Table::new(&family::of(limit, self.limits));
         let table = self.tables[elder].get_or_insert_with(new);
         if let Some(from) = &moved.from {
-            table.replace(table.place_of(limit.tier.as_deref()), from);
+            table.replace(table.variant_of(limit.tier.as_deref()), from);
         }
     }
 
@@ -225,13 +225,13 @@ impl<'l> Restoring<'l> {
         let Some(table) = elder.and_then(|elder| self.tables[elder].as_ref()) else {
             return;
         };
-        let by = table.place_of(self.limits[moved.place].tier.as_deref());
-        let own = moved.from.as_deref().unwrap_or(table.algorithm(by));
+        let variant = table.variant_of(self.limits[moved.place].tier.as_deref());
+        let own = moved.from.as_deref().unwrap_or(table.algorithm(variant));
         let bucket = bucket.not_ahead(own, self.now);
         let bucket = match (moved.carry, &moved.from) {
-            (Carry::Kept, _) => Some(bucket.drawn_by(by)),
+            (Carry::Kept, _) => Some(bucket.drawn_by(variant)),
             (Carry::Renumbered, Some(from)) => {
-                bucket.carried(from, table.algorithm(by), by, self.now)
+                bucket.carried(from, table.algorithm(variant), variant, self.now)
             }
             _ => None,
         };

@@ -84,11 +84,11 @@ impl LocalStore {
         Numbers::of(&limit.algorithm).write(&mut *out)?;
         let table = table.latest();
         let cell = RefCell::new((&mut *out, Ok(())));
-        let by = table.place_of(limit.tier.as_deref());
+        let variant = table.variant_of(limit.tier.as_deref());
         table.visit(|moving| {
             let (out, result) = &mut *cell.borrow_mut();
             if result.is_ok()
-                && moving.bucket.by == by
+                && moving.bucket.variant == variant
                 // (A held place never expires.)
                 && moving
                     .bucket

@@ -16,16 +16,16 @@ impl Table {
             .iter()
             .map(|numbers| Arc::new(numbers.algorithm.clone()))
             .collect();
-        let by_in = |successor: &Self, by: u16| {
-            let tier = self.numbers[usize::from(by)].tier.as_deref();
-            successor.place_of(tier)
+        let variant_in = |successor: &Self, variant: u16| {
+            let tier = self.numbers[usize::from(variant)].tier.as_deref();
+            successor.variant_of(tier)
         };
         let mut successor = Self::new(limits);
-        for (by, own) in (0..).zip(&kept_in) {
-            successor.replace(by_in(&successor, by), own);
+        for (variant, own) in (0..).zip(&kept_in) {
+            successor.replace(variant_in(&successor, variant), own);
         }
-        for Replaced { by, own } in &self.replaced {
-            successor.replace(by_in(&successor, *by), own);
+        for Replaced { variant, own } in &self.replaced {
+            successor.replace(variant_in(&successor, *variant), own);
         }
         let successor = Arc::new(successor);
         // Before the first bucket is marked as moved, so that a thread that sees the mark finds the
@@ -33,9 +33,9 @@ impl Table {
         let set = self.successor.set(Arc::clone(&successor));
         debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
         self.move_to(|moving| {
-            let from = &kept_in[usize::from(moving.bucket.by)];
-            let by = by_in(&successor, moving.bucket.by);
-            if let Some(moving) = moving.carried(from, successor.algorithm(by), by, now) {
+            let from = &kept_in[usize::from(moving.bucket.variant)];
+            let variant = variant_in(&successor, moving.bucket.variant);
+            if let Some(moving) = moving.carried(from, successor.algorithm(variant), variant, now) {
                 successor.adopt(moving, now);
             }
         });
@@ -94,7 +94,7 @@ impl Table {
         match whose {
             Whose::Bucket { tag } => {
                 if let Some(mut shard) = self.lock(self.index(tag)) {
-                    let mut slot = Slot::of_table(self, &shard, tag, bucket.by);
+                    let mut slot = Slot::of_table(self, &shard, tag, bucket.variant);
                     slot.adopt(&mut shard, &bucket, now);
                 }
             }

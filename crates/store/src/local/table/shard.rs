@@ -11,16 +11,16 @@ use super::{Bucket, Replaced, Table};
 
 #[derive(Debug, Default)]
 pub(in crate::local) struct Shard {
-    /// 0: its place was never used.
+    /// The tag of the bucket at each place; 0: the place was never used.
     tags: [u64; SHARD_PLACES],
-    /// The buckets, and the shard's floor in the last place.
-    places: [Place; SHARD_PLACES + 1],
-    rest: Option<Box<Rest>>,
+    /// The bucket at each place, and the shard's floor at the last one.
+    flat: [FlatBucket; SHARD_PLACES + 1],
+    overflow: Option<Box<Overflow>>,
 }
 
-/// A bucket as three numbers, whose meaning its algorithm knows.
+/// A bucket as three numbers: its algorithm knows what they mean.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FlatBucket {
     /// Level, units used, places in flight, or the units of the window before.
     first: u64,
     /// The largest burst, the largest amount, or the units of the current window.
@@ -30,17 +30,18 @@ struct Place {
 }
 
 #[derive(Debug, Default)]
-struct Rest {
-    /// The buckets of places that are [`Place::BOXED`]; behind them those that found no place.
+struct Overflow {
+    /// By place: the buckets whose flat form is [`FlatBucket::BOXED`]. Places from [`OVERFLOW`] on are
+    /// only here.
     buckets: Vec<Option<Box<Bucket>>>,
-    /// The tags of the buckets that found no place.
+    /// The tags of the buckets at places from [`OVERFLOW`] on.
     tags: Vec<u64>,
 }
 
-impl Place {
+impl FlatBucket {
     /// No bucket: a full one, or none yet.
     const FREE: Self = Self::marked(u64::MAX);
-    /// The bucket is in [`Rest::buckets`]: a log, or one whose numbers are too large.
+    /// The bucket is in [`Overflow::buckets`]: a log, or one whose numbers are too large.
     const BOXED: Self = Self::marked(u64::MAX - 1);
     /// As the floor: the shard's buckets have moved to the successor of its table.
     const MOVED: Self = Self::marked(u64::MAX - 2);
@@ -111,7 +112,7 @@ impl Place {
     }
 }
 
-impl Default for Place {
+impl Default for FlatBucket {
     fn default() -> Self {
         Self::FREE
     }
@@ -121,20 +122,20 @@ impl Shard {
     /// A shard whose buckets have moved to the successor of its table.
     pub(super) fn moved() -> Self {
         let mut shard = Self::default();
-        shard.places[FLOOR] = Place::MOVED;
+        shard.flat[FLOOR] = FlatBucket::MOVED;
         shard
     }
 
     pub(super) fn is_moved(&self) -> bool {
-        self.places[FLOOR].moment == Place::MOVED.moment
+        self.flat[FLOOR].moment == FlatBucket::MOVED.moment
     }
 
-    /// Where the bucket of a tag is.
+    /// The place of the bucket of a tag.
     pub(super) fn find(&self, tag: u64) -> Option<usize> {
         let place = self.tags.iter().position(|known| *known == tag);
         place.or_else(|| {
-            let mut more = self.rest.as_ref()?.tags.iter();
-            Some(MORE + more.position(|known| *known == tag)?)
+            let mut more = self.overflow.as_ref()?.tags.iter();
+            Some(OVERFLOW + more.position(|known| *known == tag)?)
         })
     }
 
@@ -144,7 +145,7 @@ impl Shard {
     }
 
     pub(super) fn has_floor(&self) -> bool {
-        self.places[FLOOR].moment != Place::FREE.moment
+        self.flat[FLOOR].moment != FlatBucket::FREE.moment
     }
 
     pub(super) fn lift_floor(&mut self, table: &Table, bucket: Bucket, now: Timestamp) {
@@ -157,13 +158,13 @@ impl Shard {
 
     /// The bucket at `place`; `None`: it is full.
     pub(super) fn load(&self, table: &Table, place: usize) -> Option<Cow<'_, Bucket>> {
-        match self.places.get(place) {
-            Some(flat) if flat.moment < Place::MOVED.moment => {
+        match self.flat.get(place) {
+            Some(flat) if flat.moment < FlatBucket::MOVED.moment => {
                 Some(Cow::Owned(table.unfold(*flat)))
             }
-            Some(flat) if flat.moment != Place::BOXED.moment => None,
+            Some(flat) if flat.moment != FlatBucket::BOXED.moment => None,
             _ => {
-                let bucket = self.rest.as_ref()?.buckets.get(place)?.as_deref();
+                let bucket = self.overflow.as_ref()?.buckets.get(place)?.as_deref();
                 bucket.map(Cow::Borrowed)
             }
         }
@@ -172,11 +173,11 @@ impl Shard {
     /// The bucket at `place`, to be changed and stored again.
     pub(super) fn take(&mut self, table: &Table, place: usize) -> Option<Bucket> {
         let boxed = self
-            .places
+            .flat
             .get(place)
-            .is_none_or(|flat| flat.moment == Place::BOXED.moment);
-        match self.rest.as_mut().filter(|_| boxed) {
-            Some(rest) => Some(*rest.buckets.get_mut(place)?.take()?),
+            .is_none_or(|flat| flat.moment == FlatBucket::BOXED.moment);
+        match self.overflow.as_mut().filter(|_| boxed) {
+            Some(overflow) => Some(*overflow.buckets.get_mut(place)?.take()?),
             None => self.load(table, place).map(Cow::into_owned),
         }
     }
@@ -184,32 +185,32 @@ impl Shard {
     /// Stores the bucket of `tag` at `place`.
     pub(super) fn store(&mut self, table: &Table, place: usize, tag: u64, bucket: Option<Bucket>) {
         let mut boxed = bucket;
-        if let Some(flat) = self.places.get_mut(place) {
+        if let Some(flat) = self.flat.get_mut(place) {
             let folded = match &boxed {
                 Some(bucket) => table.fold(bucket),
-                None => Some(Place::FREE),
+                None => Some(FlatBucket::FREE),
             };
-            *flat = folded.unwrap_or(Place::BOXED);
+            *flat = folded.unwrap_or(FlatBucket::BOXED);
             boxed = boxed.filter(|_| folded.is_none());
         }
         if let Some(known) = self.tags.get_mut(place) {
             *known = tag;
         }
         let has_box = self
-            .rest
+            .overflow
             .as_ref()
-            .is_some_and(|rest| place < rest.buckets.len());
+            .is_some_and(|overflow| place < overflow.buckets.len());
         if boxed.is_none() && !has_box {
             return;
         }
-        let rest = self.rest.get_or_insert_default();
-        if rest.buckets.len() <= place {
-            rest.buckets.resize_with(place + 1, || None);
+        let overflow = self.overflow.get_or_insert_default();
+        if overflow.buckets.len() <= place {
+            overflow.buckets.resize_with(place + 1, || None);
         }
-        rest.buckets[place] = boxed.map(Box::new);
-        if let Some(more) = place.checked_sub(MORE) {
-            rest.tags.resize(rest.tags.len().max(more + 1), tag);
-            rest.tags[more] = tag;
+        overflow.buckets[place] = boxed.map(Box::new);
+        if let Some(more) = place.checked_sub(OVERFLOW) {
+            overflow.tags.resize(overflow.tags.len().max(more + 1), tag);
+            overflow.tags[more] = tag;
         }
     }
 
@@ -218,19 +219,22 @@ impl Shard {
     /// by at most the number of requests in flight.
     pub(super) fn soonest_full(&self, table: &Table) -> (usize, Timestamp) {
         let expiry = |place: usize| match self.load(table, place) {
-            Some(bucket) => bucket.expiry(table.algorithm(bucket.by)),
+            Some(bucket) => bucket.expiry(table.algorithm(bucket.variant)),
             None => Some(Timestamp::default()),
         };
         let expiries = self.all().filter_map(|place| Some((place, expiry(place)?)));
         let soonest = expiries.min_by_key(|(_, expiry)| *expiry);
-        let more = self.rest.as_ref().map_or(0, |rest| rest.tags.len());
-        soonest.unwrap_or((MORE + more, Timestamp::default()))
+        let more = self
+            .overflow
+            .as_ref()
+            .map_or(0, |overflow| overflow.tags.len());
+        soonest.unwrap_or((OVERFLOW + more, Timestamp::default()))
     }
 
     /// Every bucket with its tag.
     pub(super) fn buckets(&self, table: &Table) -> impl Iterator<Item = (u64, Cow<'_, Bucket>)> {
         self.all().filter_map(move |place| {
-            let more = || self.rest.as_ref()?.tags.get(place - MORE);
+            let more = || self.overflow.as_ref()?.tags.get(place - OVERFLOW);
             let tag = self.tags.get(place).or_else(more)?;
             Some((*tag, self.load(table, place)?))
         })
@@ -238,39 +242,48 @@ impl Shard {
 
     #[cfg(test)]
     pub(super) fn boxes(&self) -> usize {
-        let rest = self.rest.iter();
-        rest.flat_map(|rest| rest.buckets.iter().flatten()).count()
+        let overflow = self.overflow.iter();
+        overflow
+            .flat_map(|overflow| overflow.buckets.iter().flatten())
+            .count()
     }
 
     fn all(&self) -> impl Iterator<Item = usize> + use<> {
-        let more = self.rest.as_ref().map_or(0, |rest| rest.tags.len());
-        (0..SHARD_PLACES).chain(MORE..MORE + more)
+        let more = self
+            .overflow
+            .as_ref()
+            .map_or(0, |overflow| overflow.tags.len());
+        (0..SHARD_PLACES).chain(OVERFLOW..OVERFLOW + more)
     }
 }
 
 impl Table {
     /// A bucket as a place stores it; `None`: it needs a box.
-    fn fold(&self, bucket: &Bucket) -> Option<Place> {
+    fn fold(&self, bucket: &Bucket) -> Option<FlatBucket> {
         let Some(own) = &bucket.own else {
-            return Place::of(bucket, self.algorithm(bucket.by), bucket.by.into());
+            return FlatBucket::of(
+                bucket,
+                self.algorithm(bucket.variant),
+                bucket.variant.into(),
+            );
         };
-        let is_own = |one: &Replaced| one.by == bucket.by && Arc::ptr_eq(&one.own, own);
+        let is_own = |one: &Replaced| one.variant == bucket.variant && Arc::ptr_eq(&one.own, own);
         let index = self.replaced.iter().position(is_own)?;
-        Place::of(bucket, own, self.numbers.len() + index)
+        FlatBucket::of(bucket, own, self.numbers.len() + index)
     }
 
-    fn unfold(&self, flat: Place) -> Bucket {
+    fn unfold(&self, flat: FlatBucket) -> Bucket {
         let index = flat.index();
         let replaced = usize::from(index).checked_sub(self.numbers.len());
-        let (by, own) = match replaced.map(|index| &self.replaced[index]) {
+        let (variant, own) = match replaced.map(|index| &self.replaced[index]) {
             None => (index, None),
-            Some(Replaced { by, own }) => (*by, Some(Arc::clone(own))),
+            Some(Replaced { variant, own }) => (*variant, Some(Arc::clone(own))),
         };
-        let (state, largest) = flat.state(own.as_deref().unwrap_or(self.algorithm(by)));
+        let (state, largest) = flat.state(own.as_deref().unwrap_or(self.algorithm(variant)));
         Bucket {
             state,
             largest,
-            by,
+            variant,
             own,
         }
     }
@@ -282,8 +295,8 @@ pub(super) const SHARD_PLACES: usize = 16;
 
 const FLOOR: usize = SHARD_PLACES;
 
-/// The first of the buckets that found no place.
-const MORE: usize = FLOOR + 1;
+/// The first place beyond the flat ones: buckets are there while all flat places hold units in flight.
+const OVERFLOW: usize = FLOOR + 1;
 
 /// Microseconds until the year 2112.
 const MOMENT_BITS: u32 = 52;

@@ -15,7 +15,7 @@ pub(in crate::local) struct Slot<'t> {
     table: &'t Table,
     tag: u64,
     /// The numbers of the draw, as the table has them.
-    by: u16,
+    variant: u16,
     /// Those of a draw under an override, or of an earlier policy.
     other: Option<&'t Algorithm>,
     conditions: Option<&'t Conditions>,
@@ -32,23 +32,23 @@ impl<'t> Slot<'t> {
         limit: &'t Limit,
         conditions: Option<&'t Conditions>,
     ) -> Self {
-        let by = table.place_of(limit.tier.as_deref());
-        let (own, asked) = (table.algorithm(by), &limit.algorithm);
+        let variant = table.variant_of(limit.tier.as_deref());
+        let (own, asked) = (table.algorithm(variant), &limit.algorithm);
         // (An earlier policy may have had another algorithm by this name.)
         let is_other = own.quota() != asked.quota() && own.has_buckets_of(asked);
         Self {
             other: is_other.then_some(asked),
             conditions,
-            ..Self::of_table(table, shard, tag, by)
+            ..Self::of_table(table, shard, tag, variant)
         }
     }
 
-    /// The bucket of `tag` in the table's numbers at `by`.
-    pub(super) fn of_table(table: &'t Table, shard: &Shard, tag: u64, by: u16) -> Self {
+    /// The bucket of `tag` in the numbers of `variant`.
+    pub(super) fn of_table(table: &'t Table, shard: &Shard, tag: u64, variant: u16) -> Self {
         Self {
             table,
             tag,
-            by,
+            variant,
             other: None,
             conditions: None,
             place: shard.find(tag),
@@ -89,7 +89,7 @@ impl<'t> Slot<'t> {
         let bucket = state.map(|state| Bucket {
             state,
             largest,
-            by: self.by,
+            variant: self.variant,
             own: self.own_numbers(own),
         });
         self.put(shard, bucket, now);
@@ -102,20 +102,20 @@ impl<'t> Slot<'t> {
         let kept = found.filter(|bucket| self.has_scale() && !self.is_plain(bucket));
         let bucket = match kept.map(Cow::into_owned) {
             Some(bucket) => {
-                let mut kept = bucket.kept(self.table.algorithm(bucket.by));
+                let mut kept = bucket.kept(self.table.algorithm(bucket.variant));
                 let is_full = kept.expiry().is_some_and(|expiry| expiry <= now);
                 kept.settle(&drawn, change, now);
                 // One that was full takes the numbers of its draw.
-                let (by, own) = match is_full {
-                    true => (self.by, self.own_numbers(None)),
-                    false => (bucket.by, bucket.own),
+                let (variant, own) = match is_full {
+                    true => (self.variant, self.own_numbers(None)),
+                    false => (bucket.variant, bucket.own),
                 };
                 kept.state().map(|state| {
                     let bucket = Bucket {
                         own: own.clone(),
-                        ..Bucket::new(state.clone(), by)
+                        ..Bucket::new(state.clone(), variant)
                     };
-                    let numbers = own.as_deref().unwrap_or(self.table.algorithm(by));
+                    let numbers = own.as_deref().unwrap_or(self.table.algorithm(variant));
                     bucket.of_largest(kept.largest(), numbers)
                 })
             }
@@ -124,7 +124,7 @@ impl<'t> Slot<'t> {
                 drawn.settle(&mut state, change, now);
                 state.map(|state| Bucket {
                     own: self.own_numbers(None),
-                    ..Bucket::new(state, self.by)
+                    ..Bucket::new(state, self.variant)
                 })
             }
         };
@@ -142,7 +142,7 @@ impl<'t> Slot<'t> {
     }
 
     fn algorithm(&self) -> &'t Algorithm {
-        self.other.unwrap_or(self.table.algorithm(self.by))
+        self.other.unwrap_or(self.table.algorithm(self.variant))
     }
 
     /// The numbers of the draw, under the upstream's conditions.
@@ -157,7 +157,10 @@ impl<'t> Slot<'t> {
 
     /// Whether a bucket is kept in the numbers of the draw.
     fn is_plain(&self, bucket: &Bucket) -> bool {
-        bucket.largest == 0 && bucket.by == self.by && bucket.own.is_none() && self.other.is_none()
+        bucket.largest == 0
+            && bucket.variant == self.variant
+            && bucket.own.is_none()
+            && self.other.is_none()
     }
 
     /// The numbers to keep the bucket in where they are not the table's. `before`: those it had.
@@ -203,11 +206,11 @@ impl<'t> Slot<'t> {
         if !self.has_scale() || self.is_plain(&bucket) {
             return Some(bucket);
         }
-        let kept = bucket.kept(self.table.algorithm(bucket.by));
+        let kept = bucket.kept(self.table.algorithm(bucket.variant));
         let kept = kept.under(self.algorithm(), now);
         let bucket = Bucket {
             own: bucket.own.clone(),
-            ..Bucket::new(kept.state()?.clone(), self.by)
+            ..Bucket::new(kept.state()?.clone(), self.variant)
         };
         Some(Cow::Owned(
             bucket.of_largest(kept.largest(), self.algorithm()),
@@ -245,7 +248,7 @@ impl<'t> Slot<'t> {
             let counter = &table.counts.evictions;
             counter.fetch_add(u64::from(expiry > now), Ordering::Relaxed);
             // The floor is in the table's numbers.
-            if let Some(owed) = table.in_its_numbers(&forgotten, forgotten.by, now) {
+            if let Some(owed) = table.in_its_numbers(&forgotten, forgotten.variant, now) {
                 shard.lift_floor(table, owed, now);
             }
         }

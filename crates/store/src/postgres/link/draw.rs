@@ -30,7 +30,7 @@ impl PostgresLink {
         }
         let options = &self.base.options;
         let about = options.pinned.as_ref().unwrap_or(&options.clock).now();
-        let Some(asked) = Asked::of(batch, about) else {
+        let Some(asked) = Arguments::of(batch, about) else {
             return Ok(None);
         };
         let (fingerprint, pinned) = (session.print.get(), self.base.pinned());
@@ -71,7 +71,7 @@ pub(super) fn carries_wants(wants: &Wants) -> bool {
 const COST_MAX: u64 = 1 << 52;
 
 #[derive(Debug)]
-struct Asked {
+struct Arguments {
     keys: Vec<Vec<u8>>,
     shape_of: Vec<i16>,
     shapes: Vec<i64>,
@@ -80,7 +80,7 @@ struct Asked {
     order: Vec<usize>,
 }
 
-impl Asked {
+impl Arguments {
     /// `None`: the function does not support all of it. `about`: approximately the server's time.
     fn of(batch: &Batch, about: Timestamp) -> Option<Self> {
         if !batch.only_requests() {

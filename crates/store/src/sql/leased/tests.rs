@@ -5,7 +5,8 @@ use crate::sql::fields;
 use crate::sql::mark::Mark;
 use crate::wire_form::{HOLD, Names};
 use tollgate_limit::{
-    Align, Change, Claim, Corrects, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown,
+    Align, Change, Claim, Corrects, Limit, Mode, OnFailover, Placement, Role, StoredBucket,
+    WhenDown,
 };
 
 fn limit(amount: u64, burst: u64) -> Limit {
@@ -122,7 +123,7 @@ fn sql_rows_keep_the_state_of_the_core() {
             );
             assert_eq!(parts.leases, core.leases);
             most_leases = most_leases.max(core.leases.len());
-            opened.kept = Kept::from_parts(limit.algorithm.clone(), state, 0);
+            opened.kept = StoredBucket::from_parts(limit.algorithm.clone(), state, 0);
             row = fields::close(&shape, &opened, mark.print, now)
                 .map(|(row, gone)| parts.close(row, gone))
                 .map(|(row, gone)| {
@@ -181,7 +182,7 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
         80
     );
     let mut opened = fields::open(&shape, None, now, HOLD, mark).expect("no row");
-    opened.kept = Kept::from_parts(large.algorithm.clone(), state, 0);
+    opened.kept = StoredBucket::from_parts(large.algorithm.clone(), state, 0);
     let closed = fields::close(&shape, &opened, mark.print, now);
     let (row, gone) = closed.expect("not full");
     let (row, _) = parts.close(row, gone);

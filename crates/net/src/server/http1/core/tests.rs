@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 
 use super::body::CONTINUE;
 use super::*;
-use crate::server::Shared;
+use crate::server::ServerState;
 use crate::server::io::Plain;
 use crate::server::upgrade::Caller;
 
@@ -20,9 +20,9 @@ pub(in crate::server::http1) fn connection() -> (Core, UnixStream) {
     (Core::new(transport, place(), ReadBuffer::new()), far)
 }
 
-fn place() -> Place {
-    Place::take(
-        &Arc::new(Shared::new(crate::server::Settings::default())),
+fn place() -> ConnectionSlot {
+    ConnectionSlot::take(
+        &Arc::new(ServerState::new(crate::server::Settings::default())),
         1,
     )
     .expect("free")

@@ -13,7 +13,7 @@ use super::frames::Frames;
 
 /// One direction of a tunnel.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Direction {
     /// Bytes that were read and not yet written.
     pending: Bytes,
     /// The number of bytes read.
@@ -30,7 +30,7 @@ pub(super) struct Way {
     done: bool,
 }
 
-impl Way {
+impl Direction {
     /// A direction from which `early` was already read.
     pub(super) fn new(mut frames: Option<Frames>, early: Bytes) -> Self {
         if let Some(frames) = &mut frames {

@@ -13,17 +13,17 @@ use tollgate_response::DecisionId;
 use tollgate_telemetry::access;
 
 /// Data that only the access log needs.
-pub(super) struct Head {
-    pub(super) method: Method,
-    pub(super) path: Option<PathAndQuery>,
-    pub(super) version: Version,
-    pub(super) host: Option<HeaderValue>,
-    pub(super) user_agent: Option<HeaderValue>,
-    pub(super) referer: Option<HeaderValue>,
+pub(crate) struct Head {
+    pub(crate) method: Method,
+    pub(crate) path: Option<PathAndQuery>,
+    pub(crate) version: Version,
+    pub(crate) host: Option<HeaderValue>,
+    pub(crate) user_agent: Option<HeaderValue>,
+    pub(crate) referer: Option<HeaderValue>,
 }
 
 impl RequestContext {
-    pub(super) fn log(
+    pub(crate) fn log(
         &self,
         writer: &access::AccessWriter,
         head: &Head,
@@ -106,7 +106,7 @@ impl RequestContext {
 
 /// Logs a request that was refused before its head was parsed, as far as its first line can be
 /// read.
-pub(in crate::gateway) fn log_unread(
+pub(crate) fn log_unread(
     writer: &access::AccessWriter,
     unread: Unread<'_>,
     at: Timestamp,

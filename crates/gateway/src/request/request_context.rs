@@ -16,17 +16,16 @@ use http::{HeaderValue, Request};
 use http_body::Body;
 
 use self::access_log::Head;
-pub(super) use self::end::STATUS_CLIENT_LEFT;
+pub(crate) use self::end::STATUS_CLIENT_LEFT;
 use self::fields::Lines;
+use super::gateway::{HeldSnapshot, Side};
 use super::read_body::INCLUDE_USAGE;
-use super::{HeldSnapshot, Side};
-use crate::body::Received;
 use crate::forward::CallersDeadline;
+use crate::forward::body::Received;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
-pub(super) use access_log::log_unread;
+pub(crate) use access_log::log_unread;
 pub use end::Closing;
-pub(crate) use end::{CLIENT_LEFT, PANIC};
 use tollgate_admission::Account;
 use tollgate_limit::Micros;
 use tollgate_policy::identity::Caller;
@@ -36,31 +35,31 @@ use tollgate_telemetry::TraceParent;
 
 /// The context of one request, from its head to the end of its response. If it is dropped before
 /// [`RequestContext::close`], it records that the client left.
-pub(super) struct RequestContext {
+pub(crate) struct RequestContext {
     side: Rc<Side>,
     snapshot: HeldSnapshot,
     /// What it draws from, and what the limits decided; the log names both at the end.
-    pub(super) account: Account,
+    pub(crate) account: Account,
     id: u64,
     trace: Option<TraceParent>,
     /// The gateway's own span in that trace, if the request is sampled.
     #[cfg(feature = "otlp")]
     span: Option<Box<span::Own>>,
     head: Option<Head>,
-    pub(super) client: Option<IpAddr>,
-    pub(super) caller: Option<Arc<Caller>>,
+    pub(crate) client: Option<IpAddr>,
+    pub(crate) caller: Option<Arc<Caller>>,
     /// The JSON-RPC calls that a refusal must answer one by one.
-    pub(super) calls: Option<Box<Calls>>,
+    pub(crate) calls: Option<Box<Calls>>,
     store_micros: Option<u64>,
     upstream: Option<u32>,
     upstream_micros: Option<u64>,
     reason: &'static str,
     turned_away: bool,
     /// Whether the client did not ask for the usage of the stream that it gets.
-    pub(super) hides_usage: bool,
-    pub(super) status: u16,
+    pub(crate) hides_usage: bool,
+    pub(crate) status: u16,
     /// The number of body bytes received.
-    pub(super) received: Received,
+    pub(crate) received: Received,
     /// The deadline of the caller that may end the response, where a charge depends on its end.
     callers_deadline: Option<CallersDeadline>,
     /// Which lines are appended when the response's head is written.
@@ -80,7 +79,7 @@ fn asked_authority<B>(request: &Request<B>) -> Option<HeaderValue> {
 impl RequestContext {
     /// Opens the context of a request whose head has arrived. Headers that only the log needs are
     /// taken out of `headers`. `client`: its address, as far as it is known.
-    pub(super) fn open<B>(
+    pub(crate) fn open<B>(
         side: &Rc<Side>,
         snapshot: &HeldSnapshot,
         request: &Request<B>,
@@ -135,24 +134,24 @@ impl RequestContext {
 
     /// When the request's head had arrived, in seconds since the Unix epoch, by which the validity of
     /// a token is checked.
-    pub(super) fn seconds(&self) -> u64 {
+    pub(crate) fn seconds(&self) -> u64 {
         self.side.seconds(self.account.at)
     }
 
     /// Counts the request among those in progress until it ends; returns whether there are at most
     /// `most`.
-    pub(super) fn takes_place(&mut self, most: usize) -> bool {
+    pub(crate) fn takes_place(&mut self, most: usize) -> bool {
         self.placed = true;
         self.side.shared.requests.fetch_add(1, Ordering::Relaxed) < most
     }
 
     /// The decision's id, as it appears in refusals and in the log.
-    pub(super) fn id(&self) -> DecisionId {
+    pub(crate) fn id(&self) -> DecisionId {
         DecisionId::of(self.id)
     }
 
     /// Returns the counter to which the reader of the request's body adds.
-    pub(super) fn receiving<B: Body>(&mut self, body: &B) -> Received {
+    pub(crate) fn receiving<B: Body>(&mut self, body: &B) -> Received {
         if !body.is_end_stream() {
             self.received = Received::from(0);
         }
@@ -160,7 +159,7 @@ impl RequestContext {
     }
 
     /// The bytes that the gateway has put into the body, which count against no bound.
-    pub(super) const fn added_to_body(&self) -> u64 {
+    pub(crate) const fn added_to_body(&self) -> u64 {
         if self.hides_usage {
             INCLUDE_USAGE.len() as u64
         } else {
@@ -169,17 +168,17 @@ impl RequestContext {
     }
 
     /// Counts that another target of the route takes the request.
-    pub(super) fn count_passed_on(&self) {
+    pub(crate) fn count_passed_on(&self) {
         let route = self.snapshot.labels.route(self.account.route);
         self.side.metrics.passed_on(route);
     }
 
     /// Records how long the store took to respond.
-    pub(super) fn store_took(&mut self, span: Micros) {
+    pub(crate) fn store_took(&mut self, span: Micros) {
         self.store_micros = Some(span.0);
     }
 
-    pub(super) fn denial(&self) -> Rejection {
+    pub(crate) fn denial(&self) -> Rejection {
         let (policy, now) = (&self.snapshot.policy, self.side.shared.clock.now());
         let refused = self
             .account
@@ -188,7 +187,7 @@ impl RequestContext {
     }
 
     /// Whether no decision here depends on the upstream's response.
-    pub(super) fn reads_nothing(&self) -> bool {
+    pub(crate) fn reads_nothing(&self) -> bool {
         self.account.owed.is_empty() && !self.snapshot.follows
     }
 }

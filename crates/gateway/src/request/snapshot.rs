@@ -3,17 +3,29 @@
 
 use std::sync::Arc;
 
-use crate::decide;
 use crate::proxy_defaults::ProxyDefaults;
 use crate::rejection::Rejection;
-use tollgate_limit::{Limit, Mode, Role};
+use http::StatusCode;
+use tollgate_limit::{Limit, Micros, Mode, Role};
 use tollgate_limiter::{Limiter, OpenCharge};
+use tollgate_policy::address::NetSet;
 use tollgate_policy::route::Route;
 use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
 use tollgate_response::quota_headers::QuotaFields;
 use tollgate_response::{Denial, challenge};
 use tollgate_telemetry::access::Escaped;
 use tollgate_telemetry::metrics::{Labels, Metrics};
+
+/// The settings of the listeners for decisions. A reload replaces them.
+#[derive(Clone, Debug, Default)]
+pub struct DecideSettings {
+    /// The networks of the peers that may ask.
+    pub trusted: NetSet,
+    /// The status that replaces that of a refusal, where the peer's protocol needs it.
+    pub refuse_status: Option<StatusCode>,
+    pub permits: usize,
+    pub permit_expiry: Micros,
+}
 
 /// A compiled policy with the buckets made for it. A reload replaces the whole snapshot.
 #[derive(Debug)]
@@ -30,7 +42,7 @@ pub struct Snapshot {
     pub quota: QuotaFields,
     /// Names in the form the access log writes.
     pub names: Names,
-    pub deciding: decide::Settings,
+    pub deciding: DecideSettings,
     /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,
     /// The units of each limit at which a key is near its end; `None`: it is not counted.
@@ -96,13 +108,13 @@ impl Snapshot {
             follows,
             quota,
             names,
-            deciding: decide::Settings::default(),
+            deciding: DecideSettings::default(),
             denials,
             near,
         }
     }
 
-    pub fn deciding(self, deciding: decide::Settings) -> Self {
+    pub fn deciding(self, deciding: DecideSettings) -> Self {
         Self { deciding, ..self }
     }
 
@@ -118,7 +130,7 @@ impl Snapshot {
     }
 
     /// The rejection for a refused identity, with the challenge that would satisfy it.
-    pub(super) fn unidentified(&self, refusal: IdentityRefusal) -> Rejection {
+    pub(crate) fn unidentified(&self, refusal: IdentityRefusal) -> Rejection {
         let challenge = challenge(&self.policy, &refusal);
         Rejection::Unidentified { refusal, challenge }
     }

@@ -3,14 +3,14 @@
 use http::{HeaderMap, HeaderValue, Response};
 
 use super::RequestContext;
-use crate::body::ResponseBody;
+use crate::forward::body::ResponseBody;
 use crate::rejection::Rejection;
 use tollgate_limit::Micros;
 use tollgate_response::quota_headers::{Fact, QuotaFields, make_room};
-use tollgate_response::{Asked, Form, write_headers};
+use tollgate_response::{Form, RefusalForm, write_headers};
 
 /// The headers of a response that are not in its header table but are written after it.
-pub(super) enum Lines {
+pub(crate) enum Lines {
     Nothing,
     Quota,
     /// All headers of a refusal with this content type and retry time, and the quota headers.
@@ -20,10 +20,10 @@ pub(super) enum Lines {
 impl RequestContext {
     /// The response of the gateway itself. Where possible, and unless the route edits its headers
     /// (`edited`), it has no header table: its headers are written with the head.
-    pub(in crate::gateway) fn refusal(
+    pub(crate) fn refusal(
         &mut self,
         rejection: &Rejection,
-        asked: &Asked,
+        form: &RefusalForm,
         edited: bool,
     ) -> Response<ResponseBody> {
         let (snapshot, id) = (&self.snapshot, self.id());
@@ -38,20 +38,20 @@ impl RequestContext {
         let bare = if edited {
             None
         } else {
-            rejection.response_without_table(asked, own, prepared, id.as_str())
+            rejection.response_without_table(form, own, prepared, id.as_str())
         };
         match bare {
             Some((response, content_type)) => {
                 self.lines = Lines::Refusal(content_type, rejection.retry_after());
                 response
             }
-            None => rejection.response(asked, own, id.as_str()),
+            None => rejection.response(form, own, id.as_str()),
         }
     }
 
     /// Adds quota headers to the response: after its header table when the head is written
     /// (`behind`, [`Self::write_fields`]), or in the table.
-    pub(in crate::gateway) fn annotate(&mut self, headers: &mut HeaderMap, behind: bool) {
+    pub(crate) fn annotate(&mut self, headers: &mut HeaderMap, behind: bool) {
         if !behind {
             return self.with_facts(|quota, facts, refuses| {
                 let writer = &mut self.side.quota.borrow_mut();
@@ -88,7 +88,7 @@ impl RequestContext {
         tell(&self.snapshot.quota, &facts, self.account.judged.refuses());
     }
 
-    pub(super) fn write_fields(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_fields(&self, out: &mut Vec<u8>) {
         match &self.lines {
             Lines::Nothing => return,
             Lines::Quota => {}

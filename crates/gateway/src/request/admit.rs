@@ -2,26 +2,31 @@
 //! what only a gateway checks.
 
 use std::cell::OnceCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Request;
 use http_body::Body;
 
 use super::admitted::{Admitted, Next, balance_hash};
-use super::decide::wait_counted;
+use super::checks;
+use super::gateway::Gateway;
 use super::read_body::body_elsewhere;
 use super::request_context::RequestContext;
-use super::{Gateway, Snapshot, checks};
+use super::snapshot::Snapshot;
 use crate::framing::RequestTarget;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_admission::{Admission, Refusal, RequestView, Step};
+use tollgate_limit::Timestamp;
+use tollgate_limiter::wait_until;
 use tollgate_net::server::{ConnInfo, Inbound};
-use tollgate_policy::{Asked, BodyFacts, Descriptor, FilledEdits, Identified, Match, Policy};
+use tollgate_policy::{BodyFacts, Descriptor, FilledEdits, Identified, Match, Policy, WantedFacts};
+use tollgate_store::clock::Clock;
 
 impl Gateway {
     /// Admits a request, or returns the reason why it is refused. `edits` receives the route's
     /// changes of the response as far as they are known then, because a refusal carries them too.
-    pub(super) async fn admit<'s>(
+    pub(crate) async fn admit<'s>(
         &self,
         snapshot: &'s Snapshot,
         connection: &ConnInfo,
@@ -53,11 +58,11 @@ impl Gateway {
     }
 }
 
-pub(super) struct Arrived<'a> {
-    pub(super) head: &'a mut Request<()>,
+pub(crate) struct Arrived<'a> {
+    pub(crate) head: &'a mut Request<()>,
     /// `None`: the program that asks about the request keeps its body.
-    pub(super) body: Option<&'a mut Inbound>,
-    pub(super) headers: &'a RequestHeaders,
+    pub(crate) body: Option<&'a mut Inbound>,
+    pub(crate) headers: &'a RequestHeaders,
 }
 
 /// Drives the admission of one request.
@@ -182,7 +187,7 @@ impl<'s> Driver<'_, 's> {
     }
 
     /// Reads what the body of the request says.
-    async fn read(&mut self, asked: Asked) -> Result<BodyFacts, Rejection> {
+    async fn read(&mut self, asked: WantedFacts) -> Result<BodyFacts, Rejection> {
         let (snapshot, head) = (self.snapshot, self.head);
         let mut facts = match &mut self.body {
             Some(body) => {
@@ -242,7 +247,7 @@ fn turn_away(request: &mut RequestView<'_, '_>, rejection: Rejection) -> Box<Rej
 }
 
 /// The properties of a request by which routes and keys are found.
-pub(super) fn describe<'r>(
+pub(crate) fn describe<'r>(
     policy: &Policy,
     connection: &'r ConnInfo,
     target: &'r RequestTarget,
@@ -260,4 +265,21 @@ pub(super) fn describe<'r>(
     policy
         .describe(plain, method, uri, headers, connection.peer(), subject)
         .map_err(Rejection::Unmatchable)
+}
+
+/// Counts a request among the waiting ones until dropped, so that every way the wait can end is
+/// counted.
+struct Waiting<'c>(&'c AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `clock` has reached `due`. `held` counts the waiting requests.
+pub(crate) async fn wait_counted(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
+    held.fetch_add(1, Ordering::Relaxed);
+    let _waiting = Waiting(held);
+    wait_until(clock, due).await;
 }

@@ -7,7 +7,7 @@
 //! minus the received ones.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FrameEvent {
+pub(crate) enum FrameEvent {
     /// A stream was reset, or the connection ended, with this code.
     Refused(u32),
     /// The connection's window grew by this number of bytes.
@@ -17,7 +17,7 @@ pub(super) enum FrameEvent {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     /// The frame's header, and the part of its payload that contains the code.
     head: [u8; HEAD],
     filled: usize,
@@ -27,7 +27,7 @@ pub(super) struct Frames {
 
 impl Frames {
     /// At the beginning of the bytes that a client sends.
-    pub(super) fn of_caller() -> Self {
+    pub(crate) fn of_caller() -> Self {
         Self {
             skip: PREFACE,
             ..Self::default()
@@ -35,7 +35,7 @@ impl Frames {
     }
 
     /// Follows `bytes`, and passes events to `tell`.
-    pub(super) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(FrameEvent)) {
+    pub(crate) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(FrameEvent)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let passed = self.skip.min(bytes.len());

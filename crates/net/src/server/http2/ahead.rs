@@ -50,7 +50,7 @@ impl Ahead {
 
 /// A piece of a response that the protocol library holds.
 #[derive(Debug)]
-pub(super) struct Unsent<D> {
+pub(crate) struct Unsent<D> {
     data: D,
     length: usize,
     ahead: Ahead,

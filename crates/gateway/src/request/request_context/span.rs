@@ -10,20 +10,20 @@ use crate::refusals::{PATH_MAX, shortened};
 impl RequestContext {
     /// Whether the request is sampled.
     #[inline]
-    pub(super) const fn sample(&mut self) -> bool {
+    pub(crate) const fn sample(&mut self) -> bool {
         false
     }
 
     /// Makes the gateway the sender of the trace, if it has a span in it.
     #[inline]
-    pub(in crate::gateway) const fn pass_trace_on(&self, _headers: &mut HeaderMap) {}
+    pub(crate) const fn pass_trace_on(&self, _headers: &mut HeaderMap) {}
 
     #[inline]
-    pub(super) const fn export(&self, _bytes: [u64; 2], _took: u64) {}
+    pub(crate) const fn export(&self, _bytes: [u64; 2], _took: u64) {}
 }
 
 #[cfg(feature = "otlp")]
-pub(super) struct Own {
+pub(crate) struct Own {
     /// The sender's span; `None`: the trace begins here.
     parent: Option<std::num::NonZeroU64>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Own {
 #[cfg(feature = "otlp")]
 impl RequestContext {
     /// Whether the request is sampled; it is then part of a trace with the gateway's own span.
-    pub(super) fn sample(&mut self) -> bool {
+    pub(crate) fn sample(&mut self) -> bool {
         let Some(spans) = &self.side.shared.spans else {
             return false;
         };
@@ -47,7 +47,7 @@ impl RequestContext {
 
     /// Makes the gateway the sender of the trace, if it has a span in it. `tracestate` belongs to
     /// the trace of the sender.
-    pub(in crate::gateway) fn pass_trace_on(&self, headers: &mut HeaderMap) {
+    pub(crate) fn pass_trace_on(&self, headers: &mut HeaderMap) {
         let (Some(own), Some(trace)) = (&self.span, self.trace) else {
             return;
         };
@@ -59,7 +59,7 @@ impl RequestContext {
         }
     }
 
-    pub(super) fn export(&self, [received, sent]: [u64; 2], took: u64) {
+    pub(crate) fn export(&self, [received, sent]: [u64; 2], took: u64) {
         let (Some(own), Some(spans), Some(head)) =
             (&self.span, &self.side.shared.spans, &self.head)
         else {

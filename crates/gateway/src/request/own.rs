@@ -7,16 +7,16 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 
-use crate::body::ResponseBody;
+use crate::forward::body::ResponseBody;
 use tollgate_policy::route::Route;
 use tollgate_response::ALLOWED;
 
 /// The response of a route that is a redirect.
-pub(super) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseBody> {
+pub(crate) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseBody> {
     with_header(status, LOCATION, location, ResponseBody::Empty)
 }
 
-pub(super) fn fixed(
+pub(crate) fn fixed(
     status: u16,
     content_type: HeaderValue,
     body: impl Into<ResponseBody>,
@@ -40,7 +40,7 @@ fn with_header(
 
 /// The response to OPTIONS or TRACE as the last recipient (RFC 9110 7.6.2).
 #[cold]
-pub(super) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response<ResponseBody> {
+pub(crate) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response<ResponseBody> {
     const OK: u16 = 200;
     if *request.method() == Method::TRACE {
         return fixed(
@@ -55,7 +55,7 @@ pub(super) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response
 
 /// The response without its body, if it is only a head: to HEAD, or with a status that allows no
 /// body. The length of the body that HEAD omits is kept.
-pub(super) fn head_alone(
+pub(crate) fn head_alone(
     response: Response<ResponseBody>,
     is_head: bool,
 ) -> Response<ResponseBody> {
@@ -76,7 +76,7 @@ pub(super) fn head_alone(
 }
 
 /// Formats methods as the value of `Allow`; `None` if there are none.
-pub(super) fn allow(methods: &[Method]) -> Option<HeaderValue> {
+pub(crate) fn allow(methods: &[Method]) -> Option<HeaderValue> {
     let words: Vec<&str> = methods.iter().map(Method::as_str).collect();
     HeaderValue::from_str(&words.join(", "))
         .ok()

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// A transport that holds small writes back until [`Gathered::poll_out`]. All clones are the same
 /// transport; only one thread uses them, and the lock exists only for the types.
 #[derive(Debug)]
-pub(super) struct Gathered<T>(Arc<Mutex<Inner<T>>>);
+pub(crate) struct Gathered<T>(Arc<Mutex<Inner<T>>>);
 
 #[derive(Debug)]
 struct Inner<T> {
@@ -35,7 +35,7 @@ impl<T> Clone for Gathered<T> {
 }
 
 impl<T: AsyncWrite + Unpin> Gathered<T> {
-    pub(super) fn new(io: T) -> Self {
+    pub(crate) fn new(io: T) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             io,
             kept: Vec::new(),
@@ -45,7 +45,7 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
     }
 
     /// Writes the bytes that were held back.
-    pub(super) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_out(cx)
     }
 }
@@ -132,9 +132,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
 }
 
 /// A connection whose writes are sent at the end of each of its turns.
-pub(super) struct Turns<C, T> {
-    pub(super) connection: Pin<Box<C>>,
-    pub(super) io: Gathered<T>,
+pub(crate) struct Turns<C, T> {
+    pub(crate) connection: Pin<Box<C>>,
+    pub(crate) io: Gathered<T>,
 }
 
 impl<C, E, T> Future for Turns<C, T>

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::RequestContext;
-use crate::body::{Ended, Guard, Outcome};
+use crate::forward::body::{BodyOutcome, Ended, Guard};
 use crate::forward::{CallersDeadline, ForwardError, Forwarded, ServerSign};
-use crate::rejection::Rejection;
+use crate::rejection::{CLIENT_LEFT, PANIC, Rejection};
 use tollgate_admission::follow;
 use tollgate_admission::settle::{self, Owed};
 use tollgate_limit::{Micros, Timestamp};
@@ -18,7 +18,7 @@ use tollgate_limiter::Cause;
 impl RequestContext {
     /// Records that the request was sent at `since` and that its response has begun or will not
     /// come.
-    pub(in crate::gateway) fn forwarded(
+    pub(crate) fn forwarded(
         &mut self,
         upstream: usize,
         since: Timestamp,
@@ -60,7 +60,7 @@ impl RequestContext {
 
     /// Records that the gateway refuses the request. Returns the status of the refusal; a gRPC call
     /// receives a gRPC status with the same meaning.
-    pub(in crate::gateway) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
+    pub(crate) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
         let (label, status) = (rejection.label(), rejection.status());
         (self.reason, self.turned_away) = (label, true);
         if status == StatusCode::BAD_REQUEST && !rejection.is_unreceived() {
@@ -74,7 +74,7 @@ impl RequestContext {
     /// the status of a response of the gateway itself; a gRPC call has HTTP status 200, and `meant`
     /// is then the status that it would have without gRPC. `cause` says which party caused the
     /// response; `unreadable` says that the client accepts no body that could be read.
-    pub(in crate::gateway) fn answered<B>(
+    pub(crate) fn answered<B>(
         &mut self,
         response: &Response<B>,
         meant: Option<StatusCode>,
@@ -91,7 +91,7 @@ impl RequestContext {
     }
 
     /// Records the deadline of the caller that may end the response.
-    pub(in crate::gateway) fn set_deadline(&mut self, deadline: Option<CallersDeadline>) {
+    pub(crate) fn set_deadline(&mut self, deadline: Option<CallersDeadline>) {
         if !self.account.owed.is_empty() {
             self.callers_deadline = deadline;
         }
@@ -108,7 +108,7 @@ impl RequestContext {
 
     /// Records that the response has ended after `bytes` bytes of body: settles, counts and logs
     /// the request.
-    pub(in crate::gateway) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
+    pub(crate) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
         if let Some(reason) = reason {
             self.reason = reason;
         }
@@ -164,7 +164,7 @@ impl Drop for RequestContext {
 }
 
 /// Reports the end of a response to its context.
-pub struct Closing(pub(in crate::gateway) Box<RequestContext>);
+pub struct Closing(pub(crate) Box<RequestContext>);
 
 impl Guard for Closing {
     fn write_fields(&self, out: &mut Vec<u8>) {
@@ -181,17 +181,13 @@ impl Guard for Closing {
 
     fn on_end(self, end: Ended<'_>) {
         let reason = match end.outcome {
-            Outcome::Whole => None,
-            Outcome::Broken(error) => Some(error.label()),
-            Outcome::Dropped => Some(CLIENT_LEFT),
+            BodyOutcome::Whole => None,
+            BodyOutcome::Broken(error) => Some(error.label()),
+            BodyOutcome::Dropped => Some(CLIENT_LEFT),
         };
         self.0.close(end.bytes, reason);
     }
 }
 
-/// The reason if the client left before the end of its response.
-pub(crate) const CLIENT_LEFT: &str = "client_left";
-/// The reason if the gateway panicked.
-pub(crate) const PANIC: &str = "panic";
 /// The logged status if the client left before there was a response (as in NGINX).
-pub(in crate::gateway) const STATUS_CLIENT_LEFT: u16 = 499;
+pub(crate) const STATUS_CLIENT_LEFT: u16 = 499;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::forward::{ForwardError, RequestBody, Stream};
+use super::{ForwardError, RequestBody, Stream};
 use tollgate_net::client::Client;
 use tollgate_net::timers;
 

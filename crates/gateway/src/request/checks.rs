@@ -15,7 +15,7 @@ use tollgate_policy::{Descriptor, Policy};
 
 /// Normalises a request that arrived at this gateway ([`normalise_target`]). Refuses it where too
 /// many requests are in progress, or where this gateway has forwarded it before.
-pub(super) fn normalise<B>(
+pub(crate) fn normalise<B>(
     snapshot: &Snapshot,
     request: &mut Request<B>,
     headers: &RequestHeaders,
@@ -39,7 +39,7 @@ pub(super) fn normalise<B>(
 /// Normalises the request target to the form that routes and upstreams see, and drops headers that
 /// look like those that decide about a request. Refuses a target that has no such form, and headers
 /// that the upstream could read otherwise than this gateway.
-pub(super) fn normalise_target<B>(
+pub(crate) fn normalise_target<B>(
     policy: &Policy,
     request: &mut Request<B>,
     headers: &RequestHeaders,
@@ -60,7 +60,7 @@ pub(super) fn normalise_target<B>(
 }
 
 /// Refuses a request that the route does not accept from any caller.
-pub(super) fn check_route(
+pub(crate) fn check_route(
     snapshot: &Snapshot,
     route: &Route,
     target: &RequestTarget,
@@ -81,7 +81,7 @@ pub(super) fn check_route(
 }
 
 /// Refuses a body that is known to be longer than each of the `routes` accepts.
-pub(super) fn check_length<'r>(
+pub(crate) fn check_length<'r>(
     snapshot: &Snapshot,
     routes: impl IntoIterator<Item = &'r Route>,
     length: Option<u64>,
@@ -99,7 +99,7 @@ pub(super) fn check_length<'r>(
 
 /// Explains why no route matches a request.
 #[cold]
-pub(super) fn unrouted(policy: &Policy, described: &Descriptor<'_>) -> Rejection {
+pub(crate) fn unrouted(policy: &Policy, described: &Descriptor<'_>) -> Rejection {
     if policy.is_unlisted(described) {
         return Rejection::Unlisted;
     }

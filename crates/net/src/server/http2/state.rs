@@ -16,7 +16,7 @@ use super::streams::Piece;
 /// task. All of them live on one thread, so plain loads and stores suffice; the atomics exist only
 /// for the types.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// The number of requests whose response is not yet handed over completely.
     in_flight: AtomicU32,
     /// The number of requests so far.
@@ -34,7 +34,7 @@ pub(super) struct State {
 /// The event that a connection waits for. A change sets a new deadline; the numbers distinguish
 /// events of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     Request(u32),
     Head,
     /// For the client to accept bytes.
@@ -43,7 +43,7 @@ pub(super) enum Wait {
 }
 
 impl State {
-    pub(super) fn wait(&self) -> Wait {
+    pub(crate) fn wait(&self) -> Wait {
         let requests = self.requests.load(Ordering::Relaxed);
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         let blocked = in_flight > 0 && self.blocked.load(Ordering::Relaxed) == in_flight;
@@ -60,28 +60,28 @@ impl State {
         }
     }
 
-    pub(super) fn wrote(&self) {
+    pub(crate) fn wrote(&self) {
         self.stalled.store(false, Ordering::Relaxed);
         step(&self.progress);
     }
 
     /// Records that a piece of a request arrived.
-    pub(super) fn came(&self) {
+    pub(crate) fn came(&self) {
         step(&self.progress);
     }
 
     /// Records that the socket accepts no bytes for now.
-    pub(super) fn stall(&self) {
+    pub(crate) fn stall(&self) {
         self.stalled.store(true, Ordering::Relaxed);
     }
 }
 
 /// Counts a request as in progress until its response is handed over or it is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(pub(super) Arc<State>);
+pub(crate) struct UnderWay(pub(crate) Arc<State>);
 
 impl UnderWay {
-    pub(super) fn begin(state: &Arc<State>) -> Self {
+    pub(crate) fn begin(state: &Arc<State>) -> Self {
         step(&state.in_flight);
         step(&state.requests);
         Self(Arc::clone(state))
@@ -99,14 +99,14 @@ impl Drop for UnderWay {
 pub struct Hold(#[expect(dead_code, reason = "it is there to be dropped")] Arc<UnderWay>);
 
 impl Hold {
-    pub(super) fn begin(state: &Arc<State>) -> Self {
+    pub(crate) fn begin(state: &Arc<State>) -> Self {
         Self(Arc::new(UnderWay::begin(state)))
     }
 }
 
 /// A response body that keeps its request in progress until it is handed over.
 #[derive(Debug)]
-pub(super) struct Tracked<B> {
+pub(crate) struct Tracked<B> {
     body: B,
     /// Whether it is counted in [`State::blocked`].
     blocked: bool,
@@ -115,7 +115,7 @@ pub(super) struct Tracked<B> {
 }
 
 impl<B> Tracked<B> {
-    pub(super) fn new(body: B, under_way: UnderWay) -> Self {
+    pub(crate) fn new(body: B, under_way: UnderWay) -> Self {
         Self {
             body,
             blocked: false,

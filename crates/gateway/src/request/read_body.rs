@@ -10,23 +10,23 @@ use std::task::Poll;
 use http::{HeaderMap, Request};
 use http_body::Body;
 
-use super::Gateway;
+use super::gateway::Gateway;
 use super::snapshot::Snapshot;
-use crate::body::BodyError;
+use crate::forward::body::BodyError;
 use crate::forward::{ForwardError, MinimumRate};
 use crate::framing::Bridged;
 use crate::rejection::Rejection;
 use tollgate_net::server::{Inbound, Replay, Window};
-use tollgate_policy::{Asked, BodyAdmission, BodyFacts, Policy, UnreadBody};
+use tollgate_policy::{BodyAdmission, BodyFacts, Policy, UnreadBody, WantedFacts};
 
 impl Gateway {
     /// What the `body` of a request says, as far as it is `asked`. The body is read to its end, or up
     /// to the bound of the file; then it is read from its beginning again.
-    pub(super) async fn read_body(
+    pub(crate) async fn read_body(
         &self,
         snapshot: &Snapshot,
         window: Option<Window>,
-        asked: Asked,
+        asked: WantedFacts,
         head: &Request<()>,
         body: &mut Inbound,
     ) -> Result<BodyFacts, Rejection> {
@@ -84,12 +84,12 @@ impl Gateway {
 }
 
 /// Asks for the usage of a stream; a member follows it.
-pub(super) const INCLUDE_USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
+pub(crate) const INCLUDE_USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
 
 /// What is known of a body that another program keeps.
-pub(super) fn body_elsewhere(
+pub(crate) fn body_elsewhere(
     policy: &Policy,
-    asked: Asked,
+    asked: WantedFacts,
     headers: &HeaderMap,
 ) -> Result<BodyFacts, Rejection> {
     let unread = UnreadBody {

@@ -30,12 +30,12 @@ pub struct Ended<'e> {
     /// The number of body bytes handed to the connection.
     pub bytes: u64,
     /// Whether that was all of it.
-    pub outcome: Outcome<'e>,
+    pub outcome: BodyOutcome<'e>,
 }
 
 /// Whether a body was sent completely.
 #[derive(Clone, Copy, Debug)]
-pub enum Outcome<'e> {
+pub enum BodyOutcome<'e> {
     Whole,
     Broken(&'e BodyError),
     /// It was dropped because the client left.
@@ -102,7 +102,7 @@ impl<B: Body, G: Guard> Guarded<B, G> {
         [passed, rest].concat().into()
     }
 
-    fn finish(&mut self, outcome: Outcome<'_>) {
+    fn finish(&mut self, outcome: BodyOutcome<'_>) {
         if let Some(guard) = self.guard.take() {
             guard.on_end(Ended {
                 bytes: self.bytes,
@@ -150,9 +150,9 @@ where
                         this.bytes += rest.len() as u64;
                         return Poll::Ready(Some(Ok(Frame::data(rest))));
                     }
-                    this.finish(Outcome::Whole);
+                    this.finish(BodyOutcome::Whole);
                 }
-                Some(Err(error)) => this.finish(Outcome::Broken(error)),
+                Some(Err(error)) => this.finish(BodyOutcome::Broken(error)),
                 Some(Ok(part)) => {
                     if let Some(piece) = part.data_mut().map(std::mem::take) {
                         if let Some(guard) = &mut this.guard {
@@ -171,7 +171,7 @@ where
                     }
                     // A connection does not poll again after the last piece of a body of known length.
                     if this.body.is_end_stream() {
-                        this.finish(Outcome::Whole);
+                        this.finish(BodyOutcome::Whole);
                     }
                 }
             }
@@ -195,9 +195,9 @@ impl<B: Body, G: Guard> Drop for Guarded<B, G> {
     fn drop(&mut self) {
         // A body without bytes is never polled, but counts as sent completely.
         self.finish(if self.body.is_end_stream() {
-            Outcome::Whole
+            BodyOutcome::Whole
         } else {
-            Outcome::Dropped
+            BodyOutcome::Dropped
         });
     }
 }

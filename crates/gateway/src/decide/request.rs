@@ -2,27 +2,25 @@
 //! is not forwarded.
 
 use std::cell::OnceCell;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::header::ORIGIN;
 use http::{HeaderMap, HeaderValue, Request, Response};
 
-use super::admit::{Arrived, describe};
-use super::admitted::Next;
-use super::read_body::body_elsewhere;
-use super::request_context::{Closing, RequestContext};
-use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
-use crate::body::{Guarded, ResponseBody};
 use crate::decide::{DECISION, NearCounter, Open, Original, PERMIT, PermitId, Permits, Slot};
 use crate::forward::Forwarded;
+use crate::forward::body::{Guarded, ResponseBody};
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
+use crate::request::admit::{Arrived, describe, wait_counted};
+use crate::request::admitted::Next;
+use crate::request::read_body::body_elsewhere;
+use crate::request::request_context::{Closing, RequestContext};
+use crate::request::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use tollgate_admission::{Account, Admission, Judged, Refusal, RequestView, Step};
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::{Cause, Deciding, Decision, wait_until};
+use tollgate_limiter::{Cause, Deciding, Decision};
 use tollgate_policy::{Claims, FilledEdits};
-use tollgate_response::{Asked, DecisionId};
-use tollgate_store::clock::Clock;
+use tollgate_response::{DecisionId, RefusalForm};
 
 impl Gateway {
     /// Decides about `original`: 200 with quota headers, or the refusal that its client would get.
@@ -43,7 +41,7 @@ impl Gateway {
         // Reserved before anything is charged.
         let slot = permits.reserve(deciding.permits);
         let mut headers = RequestHeaders::of(request.headers());
-        let asked = Asked::of_decision(head, request.headers().get(ORIGIN).cloned());
+        let form = RefusalForm::of_decision(head, request.headers().get(ORIGIN).cloned());
         let client = connection.peer.map(|peer| peer.ip());
         let mut context =
             RequestContext::open(&self.side, &snapshot, &request, &mut headers, client);
@@ -61,7 +59,7 @@ impl Gateway {
             // A route that forbids a request forbids it here, too.
             Ok(Next::Respond(response, cause)) if !response.status().is_success() => {
                 let response = Forwarded::own(response, cause);
-                return respond::pass_on(context, response, &asked, edits);
+                return respond::pass_on(context, response, &form, edits);
             }
             other => other.map(drop),
         };
@@ -75,13 +73,13 @@ impl Gateway {
                     response.headers_mut().insert(PERMIT, id);
                 }
                 let response = Forwarded::own(response, Cause::Gateway);
-                respond::pass_on(context, response, &asked, FilledEdits::default())
+                respond::pass_on(context, response, &form, FilledEdits::default())
             }
             Err(rejection) => {
                 context.keep_refusal(&rejection, &request);
                 let id = HeaderValue::from_str(context.id().as_str()).expect("hexadecimal digits");
                 let mut response =
-                    respond::refuse(context, &rejection, &asked, edits, HeaderMap::new());
+                    respond::refuse(context, &rejection, &form, edits, HeaderMap::new());
                 response.headers_mut().insert(DECISION, id);
                 response
             }
@@ -273,21 +271,4 @@ impl Gateway {
         context.store_took(self.side.shared.clock.now().since(now));
         decision
     }
-}
-
-/// Counts a request among the waiting ones until dropped, so that every way the wait can end is
-/// counted.
-struct Waiting<'c>(&'c AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Waits until `clock` has reached `due`. `held` counts the waiting requests.
-pub(super) async fn wait_counted(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
-    held.fetch_add(1, Ordering::Relaxed);
-    let _waiting = Waiting(held);
-    wait_until(clock, due).await;
 }

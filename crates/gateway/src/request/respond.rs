@@ -4,19 +4,19 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
 
 use super::request_context::{Closing, RequestContext, STATUS_CLIENT_LEFT};
-use crate::body::{Guarded, Received, ResponseBody};
+use crate::forward::body::{Guarded, Received, ResponseBody};
 use crate::forward::{Blame, Forwarded, ServerSign};
 use crate::rejection::Rejection;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 use tollgate_net::worker::Worker;
 use tollgate_policy::FilledEdits;
-use tollgate_response::Asked;
+use tollgate_response::RefusalForm;
 
-pub(super) fn pass_on(
+pub(crate) fn pass_on(
     mut context: Box<RequestContext>,
     forwarded: Forwarded,
-    asked: &Asked,
+    form: &RefusalForm,
     edits: FilledEdits<'_>,
 ) -> Response<Guarded<ResponseBody, Closing>> {
     let Forwarded {
@@ -29,9 +29,9 @@ pub(super) fn pass_on(
     } = forwarded;
     edits.apply(response.headers_mut());
     // The head of a tunnel's response is written without the guard that would append lines to it.
-    let as_lines = asked.takes_lines() && tunnel.is_none();
+    let as_lines = form.takes_lines() && tunnel.is_none();
     context.annotate(response.headers_mut(), as_lines);
-    let unreadable = asked.is_head() || tunnel.is_some();
+    let unreadable = form.is_head() || tunnel.is_some();
     context.answered(&response, None, blame.cause, unreadable);
     context.set_deadline(callers_deadline);
     let Some(tunnel) = tunnel else {
@@ -70,22 +70,22 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// without a table takes it along, so that it can be reused. Not inlined, so that admitted requests
 /// do not carry its code and moves.
 #[inline(never)]
-pub(super) fn refuse(
+pub(crate) fn refuse(
     mut context: Box<RequestContext>,
     rejection: &Rejection,
-    asked: &Asked,
+    form: &RefusalForm,
     edits: FilledEdits<'_>,
     mut spare: HeaderMap,
 ) -> Response<Guarded<ResponseBody, Closing>> {
     let status = context.turned_away(rejection);
-    let mut response = context.refusal(rejection, asked, !edits.is_empty());
+    let mut response = context.refusal(rejection, form, !edits.is_empty());
     if response.headers().capacity() == 0 {
         spare.clear();
         *response.headers_mut() = spare;
     }
     edits.complete(response.headers_mut());
-    context.annotate(response.headers_mut(), asked.takes_lines());
-    context.answered(&response, Some(status), rejection.cause(), asked.is_head());
+    context.annotate(response.headers_mut(), form.takes_lines());
+    context.answered(&response, Some(status), rejection.cause(), form.is_head());
     if rejection.is_unreceived() {
         context.status = STATUS_CLIENT_LEFT;
     }
@@ -94,7 +94,7 @@ pub(super) fn refuse(
 
 impl Forwarded {
     /// A response of the gateway itself, and the party that caused it.
-    pub(super) fn own(response: Response<ResponseBody>, cause: Cause) -> Self {
+    pub(crate) fn own(response: Response<ResponseBody>, cause: Cause) -> Self {
         Self {
             response,
             verbatim: None,

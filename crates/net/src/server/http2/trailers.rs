@@ -5,7 +5,7 @@ use super::hpack::Table;
 
 /// Follows the header blocks of one client, and holds trailers back until they are complete.
 #[derive(Debug)]
-pub(super) struct Trailers {
+pub(crate) struct Trailers {
     /// The number of bytes of the preface still to come.
     preface: usize,
     /// The number of bytes so far, and the number before the current frame.
@@ -31,7 +31,7 @@ pub(super) struct Trailers {
 
 impl Trailers {
     /// Creates it at the beginning of a connection.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             preface: PREFACE,
             came: 0,
@@ -52,7 +52,7 @@ impl Trailers {
     /// Follows the input. `None`: it passes unchanged. Otherwise returns the bytes to pass instead,
     /// which may be fewer if some are held back, or more. Malformed trailers lose their
     /// `END_STREAM` flag, so that the library refuses them.
-    pub(super) fn pass(&mut self, bytes: &mut [u8]) -> Option<Vec<u8>> {
+    pub(crate) fn pass(&mut self, bytes: &mut [u8]) -> Option<Vec<u8>> {
         let first = self.came - self.held.len();
         let malformed = self.follow(bytes);
         let until = self.held_from();

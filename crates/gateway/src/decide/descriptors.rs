@@ -10,18 +10,18 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use smallvec::SmallVec;
 
-use super::request_context::RequestContext;
-use super::{Gateway, Snapshot};
-use crate::body::ResponseBody;
+use crate::forward::body::ResponseBody;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
+use crate::request::request_context::RequestContext;
+use crate::request::{Gateway, Snapshot};
 use plan::{Applies, Plan};
 use tollgate_admission::Judged;
 use tollgate_limit::{Micros, Rate};
 use tollgate_limiter::{Cause, Decision, Denied};
 use tollgate_policy::domains::Entry;
 use tollgate_policy::{Claims, TooManyBuckets};
-use tollgate_response::{Asked, Refused};
+use tollgate_response::{RefusalForm, Refused};
 
 /// One descriptor of a request.
 #[derive(Clone, Debug)]
@@ -265,7 +265,7 @@ fn refuse<B>(
 ) -> DescriptorsDecided {
     context.keep_refusal(rejection, request);
     let status = context.turned_away(rejection);
-    let mut response = context.refusal(rejection, &Asked::default(), true);
+    let mut response = context.refusal(rejection, &RefusalForm::default(), true);
     context.annotate(response.headers_mut(), false);
     context.answered(&response, Some(status), rejection.cause(), false);
     let headers = std::mem::take(response.headers_mut());

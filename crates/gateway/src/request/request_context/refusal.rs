@@ -4,16 +4,16 @@ use http::Request;
 use http::header::HOST;
 
 use super::RequestContext;
-use crate::gateway::snapshot::brings_near;
-use crate::refusals::{Asked, Decided, Event};
+use crate::refusals::{Decided, Event, ExplainedRequest};
 use crate::rejection::Rejection;
+use crate::request::snapshot::brings_near;
 use tollgate_admission::Judged;
 use tollgate_limit::Verdict;
 
 impl RequestContext {
     /// Counts the keys that this request leaves few units, if its limits admit it, and those that it
     /// would have been refused for by limits that only count.
-    pub(in crate::gateway) fn count_near(&self) {
+    pub(crate) fn count_near(&self) {
         let (Some(writer), Some(permit)) = (&self.side.refusals, self.account.judged.permit())
         else {
             return;
@@ -44,7 +44,7 @@ impl RequestContext {
 
     /// Counts the keys that the response of this request leaves few units: it cost more than was
     /// charged at first, when they had more.
-    pub(super) fn count_near_after(&self) {
+    pub(crate) fn count_near_after(&self) {
         let (Some(writer), Some(permit)) = (&self.side.refusals, self.account.judged.permit())
         else {
             return;
@@ -58,7 +58,7 @@ impl RequestContext {
     }
 
     /// Keeps the refusal of a request that limits or their store refuse.
-    pub(in crate::gateway) fn keep_refusal<B>(&self, rejection: &Rejection, request: &Request<B>) {
+    pub(crate) fn keep_refusal<B>(&self, rejection: &Rejection, request: &Request<B>) {
         let Some(writer) = &self.side.refusals else {
             return;
         };
@@ -74,7 +74,7 @@ impl RequestContext {
                 .authority()
                 .map_or("", |authority| authority.as_str()),
         };
-        let asked = Asked {
+        let asked = ExplainedRequest {
             method: request.method(),
             host,
             path: request.uri().path(),

@@ -14,12 +14,12 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::echo::EchoBody;
-use super::forward::{UpstreamHttp1, UpstreamHttp2};
+use super::{UpstreamHttp1, UpstreamHttp2};
 use tollgate_http1::Malformed;
 use tollgate_net::client::Failure;
 use tollgate_net::server::InboundError;
 
-pub use guarded::{Ended, Guard, Guarded, Outcome};
+pub use guarded::{BodyOutcome, Ended, Guard, Guarded};
 
 /// The body of every response. Streaming bodies are boxed, because a response is moved through many
 /// calls and most bodies are not streamed.

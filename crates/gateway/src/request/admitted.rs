@@ -5,10 +5,12 @@ use std::hash::{Hash, Hasher};
 
 use http::{Request, Response};
 
+use super::gateway::Gateway;
+use super::own;
 use super::request_context::RequestContext;
-use super::{Gateway, Snapshot, own};
-use crate::body::{Received, ResponseBody};
-use crate::echo;
+use super::snapshot::Snapshot;
+use crate::forward::body::{Received, ResponseBody};
+use crate::forward::echo;
 use crate::forward::{ForwardContext, Forwarded};
 use crate::framing::RequestTarget;
 use crate::rejection::Rejection;
@@ -19,16 +21,16 @@ use tollgate_policy::upstream::Balance;
 use tollgate_policy::{Descriptor, FilledEdits, Identified, Match, Policy};
 
 /// A request that every limit admitted.
-pub(super) struct Admitted<'s> {
-    pub(super) route: &'s Route,
-    pub(super) next: Next,
+pub(crate) struct Admitted<'s> {
+    pub(crate) route: &'s Route,
+    pub(crate) next: Next,
     /// The route's edits of the request headers, with their templates filled.
-    pub(super) request_edits: FilledEdits<'s>,
+    pub(crate) request_edits: FilledEdits<'s>,
     /// A hash of the caller, where the upstream balances by it.
-    pub(super) caller: u64,
+    pub(crate) caller: u64,
 }
 
-pub(super) enum Next {
+pub(crate) enum Next {
     /// Forward it to the upstream with this index.
     Forward(usize),
     Echo,
@@ -38,7 +40,7 @@ pub(super) enum Next {
 
 impl Next {
     /// The next step that the request's route configures.
-    pub(super) fn of_route(
+    pub(crate) fn of_route(
         policy: &Policy,
         matched: &Match<'_>,
         described: &Descriptor<'_>,
@@ -75,7 +77,7 @@ impl Next {
 impl<'s> Admitted<'s> {
     /// Builds the context that the forwarder needs. `verbatim`: the response headers may go to the
     /// client unchanged, except for added ones.
-    pub(super) fn forward_context(
+    pub(crate) fn forward_context(
         self,
         snapshot: &'s Snapshot,
         connection: &'s ConnInfo,
@@ -101,7 +103,7 @@ impl<'s> Admitted<'s> {
         }
     }
 
-    pub(super) fn echo(
+    pub(crate) fn echo(
         self,
         snapshot: &Snapshot,
         mut request: Request<Inbound>,
@@ -116,7 +118,7 @@ impl<'s> Admitted<'s> {
 }
 
 impl Gateway {
-    pub(super) fn forward<'f>(
+    pub(crate) fn forward<'f>(
         &'f self,
         snapshot: &Snapshot,
         upstream: usize,
@@ -154,7 +156,7 @@ impl Gateway {
 
 /// The caller's hash for `balance = "identity_hash"`: the same on every worker and gateway. 0 where
 /// the upstream does not balance by it.
-pub(super) fn balance_hash(
+pub(crate) fn balance_hash(
     policy: &Policy,
     upstream: Option<usize>,
     who: &Identified,

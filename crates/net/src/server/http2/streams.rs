@@ -12,21 +12,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::Shared;
 use super::state::State;
+use crate::server::ServerState;
 use crate::timers::Deadline;
 
 /// Spawns the streams of an HTTP/2 connection on its worker.
 #[derive(Clone, Debug)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     idle: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Streams {
     /// A client may leave a piece of its response unread for `idle`, plus one second for each
     /// kibibyte of it.
-    pub(super) const fn new(idle: Duration, shared: Arc<Shared>) -> Self {
+    pub(crate) const fn new(idle: Duration, shared: Arc<ServerState>) -> Self {
         Self { idle, shared }
     }
 }
@@ -103,14 +103,14 @@ impl<F: Future> Future for Stream<F> {
 
 /// The number of received bytes of a request's body: written by the body, read by its stream.
 #[derive(Clone, Debug)]
-pub(super) struct Arrived {
+pub(crate) struct Arrived {
     bytes: Rc<Cell<u64>>,
     state: Arc<State>,
 }
 
 impl Arrived {
     /// For the request of the stream whose first turn is running.
-    pub(super) fn of_stream(state: &Arc<State>) -> Self {
+    pub(crate) fn of_stream(state: &Arc<State>) -> Self {
         let arrived = Self {
             bytes: Rc::default(),
             state: Arc::clone(state),
@@ -119,7 +119,7 @@ impl Arrived {
         arrived
     }
 
-    pub(super) fn add(&self, bytes: usize) {
+    pub(crate) fn add(&self, bytes: usize) {
         self.bytes
             .set(self.bytes.get().saturating_add(bytes as u64));
         self.state.came();
@@ -132,7 +132,7 @@ impl Arrived {
 
 /// The state of the response's body in this turn of its stream.
 #[derive(Clone, Copy)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// The library did not ask for more.
     Unasked,
     /// The library asked for more, and the handler has not produced it yet.
@@ -144,7 +144,7 @@ pub(super) enum Piece {
 
 impl Piece {
     /// Reports it to the stream whose turn is running.
-    pub(super) fn tell(self) {
+    pub(crate) fn tell(self) {
         PIECE.set(self);
     }
 }

@@ -1,0 +1,157 @@
+//! The request path: matches the route, identifies the caller, checks the limits, forwards or
+//! refuses the request, and records the result.
+//!
+//! One [`Gateway`] serves one worker and never leaves its thread. The workers share [`GatewayState`],
+//! which holds the snapshot in force; a reload replaces the whole snapshot. A request keeps the
+//! snapshot it started with until it ends.
+
+pub(crate) mod admit;
+pub(crate) mod admitted;
+pub(crate) mod checks;
+pub(crate) mod gateway;
+mod own;
+pub(crate) mod read_body;
+pub(crate) mod request_context;
+pub(crate) mod respond;
+mod snapshot;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use http::{HeaderMap, Request, Response};
+use hyper::service::Service;
+
+use super::forward::Forwarded;
+use super::forward::body::{Guarded, ResponseBody};
+use super::headers::{HeaderSet, RequestHeaders};
+use admit::Arrived;
+use admitted::Next;
+pub(crate) use gateway::HeldSnapshot;
+pub use gateway::{Gateway, GatewayState};
+pub use request_context::Closing;
+use request_context::RequestContext;
+pub(crate) use snapshot::brings_near;
+pub use snapshot::{DecideSettings, Snapshot, near};
+use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
+use tollgate_policy::FilledEdits;
+use tollgate_response::RefusalForm;
+
+impl Handler for Gateway {
+    type Body = Guarded<ResponseBody, Closing>;
+
+    async fn handle(
+        &self,
+        connection: &Rc<ConnInfo>,
+        request: Request<Inbound>,
+    ) -> Response<Self::Body> {
+        let snapshot = self.snapshot();
+        // Apart, because the head decides while the body is read.
+        let (parts, mut body) = request.into_parts();
+        let mut head = Request::from_parts(parts, ());
+        let mut headers = RequestHeaders::of(head.headers());
+        let takes_lines = body.takes_lines();
+        let form = RefusalForm::of(&head, headers.present.decides_form(), takes_lines);
+        // Until the headers of a trusted proxy have been read.
+        let client = connection.peer.map(|peer| peer.ip());
+        if headers.present.has(HeaderSet::NAMES_CLIENT) {
+            let proxy = &self.side.shared.untrusted_proxy;
+            proxy.note(client, &snapshot.policy.address);
+        }
+        let mut context = RequestContext::open(&self.side, &snapshot, &head, &mut headers, client);
+        let mut edits = FilledEdits::default();
+        let arrived = Arrived {
+            head: &mut head,
+            body: Some(&mut body),
+            headers: &headers,
+        };
+        let admitted = self
+            .admit(&snapshot, connection, arrived, &mut context, &mut edits)
+            .await;
+        let (target, admitted) = match admitted {
+            Ok(admitted) => admitted,
+            Err(rejection) => {
+                context.keep_refusal(&rejection, &head);
+                let spare = std::mem::take(head.headers_mut());
+                return respond::refuse(context, &rejection, &form, edits, spare);
+            }
+        };
+        let outcome = match admitted.next {
+            Next::Respond(response, cause) => {
+                let response = own::head_alone(response, form.is_head());
+                Ok(Forwarded::own(response, cause))
+            }
+            Next::Echo => Ok(admitted.echo(&snapshot, head.map(|()| body), &mut context)),
+            Next::Forward(upstream) => {
+                let verbatim = takes_lines && edits.is_empty() && context.reads_nothing();
+                let forwarding = admitted.forward_context(&snapshot, connection, target, verbatim);
+                self.forward(
+                    &snapshot,
+                    upstream,
+                    forwarding,
+                    head.map(|()| body),
+                    &mut context,
+                )
+                .await
+            }
+        };
+        match outcome {
+            Ok(forwarded) => respond::pass_on(context, forwarded, &form, edits),
+            Err(rejection) => respond::refuse(context, &rejection, &form, edits, HeaderMap::new()),
+        }
+    }
+
+    fn observe(&self, event: Event<'_>) {
+        let metrics = &self.side.metrics;
+        match event {
+            Event::Opened => metrics.connection_opened(),
+            Event::Refused(reason) => metrics.connection_refused(reason),
+            Event::AcceptFailed => metrics.accept_failed(),
+            Event::BadHead(unread) => {
+                metrics.bad_request(unread.reason);
+                if let Some(writer) = &self.side.access {
+                    request_context::log_unread(
+                        writer,
+                        unread,
+                        self.side.wall.show(self.side.shared.clock.now()),
+                        self.side.next_id(),
+                    );
+                }
+            }
+            Event::Panicked => self.side.shared.metrics.panicked(),
+        }
+    }
+}
+
+/// The gateway, serving one connection.
+#[derive(Clone)]
+pub struct ConnectionService {
+    gateway: Rc<Gateway>,
+    connection: Rc<ConnInfo>,
+}
+
+impl ConnectionService {
+    /// Serves the requests that arrive over `connection`.
+    pub fn new(gateway: Rc<Gateway>, connection: ConnInfo) -> Self {
+        Self {
+            gateway,
+            connection: Rc::new(connection),
+        }
+    }
+}
+
+impl<B: Into<Inbound>> Service<Request<B>> for ConnectionService {
+    type Response = Response<<Gateway as Handler>::Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
+
+    fn call(&self, request: Request<B>) -> Self::Future {
+        let Self {
+            gateway,
+            connection,
+        } = self.clone();
+        let request = request.map(Into::into);
+        Box::pin(async move { Ok(gateway.handle(&connection, request).await) })
+    }
+}
