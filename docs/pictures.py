@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Draws the pictures of the book: docs/pictures.py [FOLDER]. The same input gives the same bytes."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -135,11 +136,45 @@ def configuration(tests):
     return "\n".join(limits + routes + blocks)
 
 
+def granted():
+    """Granted over allowed of each product, by one and two instances: the table of measure/prove.md."""
+    page = (Path(__file__).parent / "src/measure/prove.md").read_text()
+    table = page.split("| | 1 instance | 2 instances |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = []
+    for line in table:
+        name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        rows.append((name, [re.match(r"[\d.]+", cell) for cell in cells[:2]]))
+    left, top, scale = 215, 76, 150
+    parts = [
+        '<text x="16" y="26" style="font-size: 15px">Granted / allowed: 10 requests a second, burst 100</text>',
+        '<text x="16" y="46" class="less">The worst span of five loads. Right of the line is more than the number says.</text>',
+        f'<rect class="one" x="{left}" y="56" width="11" height="9"/><text x="{left + 17}" y="65">one instance</text>',
+        f'<rect class="two" x="{left + 120}" y="56" width="11" height="9"/><text x="{left + 137}" y="65">two instances</text>',
+    ]
+    y = top
+    for name, ratios in rows:
+        parts.append(f'<text x="{left - 8}" y="{y + 17}" text-anchor="end">{name}</text>')
+        for ratio, style, at in zip(ratios, ["one", "two"], [y + 2, y + 13]):
+            if not ratio:
+                parts.append(f'<text class="less" x="{left + 5}" y="{at + 9}">–</text>')
+                continue
+            width = float(ratio[0]) * scale
+            parts.append(f'<rect class="{style}" x="{left}" y="{at}" width="{width:.0f}" height="9"/>')
+            parts.append(f'<text x="{left + max(width, scale) + 6:.0f}" y="{at + 9}" style="font-size: 10px">{ratio[0]}</text>')
+        y += 28
+    parts.append(f'<path class="line" stroke-dasharray="3 2" d="M{left + scale}.5 {top - 4}V{y}"/>')
+    style = ".one { fill: #0969da } .two { fill: #bc4c00 } .less { fill: #57606a }"
+    dark = ".one { fill: #58a6ff } .two { fill: #f0883e } .less { fill: #8b949e }"
+    own = f"<style>{style} @media (prefers-color-scheme: dark) {{ {dark} }}</style>"
+    return svg(720, y + 12, [own, *parts])
+
+
 def main():
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "src/pictures")
     picture, tests = algorithms()
     (folder / "algorithms.svg").write_text(picture)
     (folder / "burst.svg").write_text(burst())
+    (folder / "granted.svg").write_text(granted())
     (folder / "algorithms.toml").write_text(configuration(tests))
 
 

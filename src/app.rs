@@ -21,7 +21,6 @@ mod reload;
 mod run;
 mod shared_store;
 mod start;
-mod start_error;
 pub(crate) mod state_file;
 mod stop;
 mod upstreams;
@@ -38,6 +37,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::admin::{self, Admin, Readiness};
+use crate::jwt_keys::JwtKeys;
 use crate::overrides::Overrides;
 use crate::own_thread::OwnThread;
 use handover::{Relay, Successor};
@@ -57,8 +57,7 @@ pub use handover::{Anew, Origin};
 pub(crate) use opening::unopened;
 pub use options::{Environment, Options, Source, preflight};
 pub use run::run;
-pub use start::start;
-pub use start_error::StartError;
+pub use start::{StartError, start};
 
 /// A gateway that serves. Dropping it stops it at once; [`RunningGateway::shutdown`] drains first.
 #[derive(Debug)]
@@ -104,6 +103,7 @@ struct Core {
     /// The events of changes, which the admin listener publishes.
     events: admin::Events,
     overrides: Overrides,
+    jwt_keys: JwtKeys,
     state: Mutex<State>,
     reloads: Mutex<Reloads>,
 }

@@ -31,6 +31,7 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
+mod jwt_keys;
 mod outbound;
 mod own_thread;
 pub mod overrides;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER, USER_AGENT};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -107,10 +108,7 @@ impl Service {
             (HOST, host),
             (CONTENT_TYPE, HeaderValue::from_static("application/json")),
             (CONNECTION, HeaderValue::from_static("close")),
-            (
-                USER_AGENT,
-                HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION"))),
-            ),
+            (USER_AGENT, AGENT),
         ] {
             headers.insert(name, value);
         }
@@ -118,33 +116,56 @@ impl Service {
             headers.insert(name.clone(), value.clone());
         }
         let stream = self.connected().await.map_err(|error| error.to_string())?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| error.to_string())?;
-        // Ends when it is dropped: the body of the response is not read.
-        let mut carries = JoinSet::new();
-        carries.spawn(connection);
-        let response = sender.send_request(request).await;
-        let response = response.map_err(|error| error.to_string())?;
+        // The connection ends when it is dropped: the body of the response is not read.
+        let (response, _connection) = exchange(stream, request).await?;
         let wait = response.headers().get(RETRY_AFTER);
         let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
         Ok((response.status(), wait.map(Duration::from_secs)))
     }
 
-    async fn connected(&self) -> std::io::Result<Pin<Box<dyn Duplex>>> {
+    async fn connected(&self) -> std::io::Result<Stream> {
         let stream = match &self.server.address {
             ServerAddress::Unix(path) => return Ok(Box::pin(UnixStream::connect(path).await?)),
             ServerAddress::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).await?,
         };
-        Ok(match &self.tls {
-            None => Box::pin(stream),
-            Some((config, name)) => {
-                let connector = TlsConnector::from(Arc::clone(config));
-                Box::pin(connector.connect(name.clone(), stream).await?)
-            }
-        })
+        match &self.tls {
+            None => Ok(Box::pin(stream)),
+            Some((config, name)) => over_tls(stream, config, name.clone()).await,
+        }
     }
 }
+
+/// TLS over a connection to the server of this name.
+pub(crate) async fn over_tls(
+    stream: TcpStream,
+    config: &Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> std::io::Result<Stream> {
+    let connector = TlsConnector::from(Arc::clone(config));
+    Ok(Box::pin(connector.connect(name, stream).await?))
+}
+
+/// Sends a request over a connection of its own; returns the response, and the connection, which ends
+/// when it is dropped.
+pub(crate) async fn exchange(
+    stream: Stream,
+    request: Request<Full<Bytes>>,
+) -> Result<(Response<Incoming>, JoinSet<hyper::Result<()>>), String> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let mut carries = JoinSet::new();
+    carries.spawn(connection);
+    let response = sender.send_request(request).await;
+    let response = response.map_err(|error| error.to_string())?;
+    Ok((response, carries))
+}
+
+pub(crate) type Stream = Pin<Box<dyn Duplex>>;
+
+/// The name by which the gateway asks.
+pub(crate) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 
 /// Both directions of a connection.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send {}

@@ -22,7 +22,7 @@ use tollgate_store::clock::Clock;
 use super::live::{Key, Now};
 use crate::overrides::Setting;
 
-pub use words::words;
+pub(super) use words::AuditLine;
 
 /// The changes of this gateway. Clones share them.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(super) struct Line<'l, T> {
 }
 
 /// Whether a change was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     #[default]
@@ -88,12 +88,12 @@ pub struct Entry {
     pub before: Now,
     pub after: Now,
     /// The override before; only of changes of overrides, and if there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub override_before: Option<Setting>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub override_after: Option<Setting>,
     /// The end of the override that was set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
 
@@ -164,7 +164,7 @@ impl Prepared<'_> {
     ///
     /// # Errors
     /// If the file cannot be written. The line is then in the operations log.
-    pub(super) fn record(&mut self, entry: &impl Serialize) -> io::Result<()> {
+    pub(super) fn record(&mut self, entry: &impl AuditLine) -> io::Result<()> {
         let line = serde_json::to_string(entry).expect("text and numbers are JSON");
         // In JSON these characters are in texts only, where their escapes mean the same.
         let line = printable(&line);
@@ -187,12 +187,11 @@ impl Prepared<'_> {
         if entries.len() >= ENTRIES_MAX {
             entries.pop_front();
         }
-        let mut entry = serde_json::to_value(entry).expect("text and numbers are JSON");
-        let words = words(&entry);
-        if let Some(entry) = entry.as_object_mut() {
-            entry.insert("words".to_owned(), words.into());
+        let mut value = serde_json::to_value(entry).expect("text and numbers are JSON");
+        if let Some(members) = value.as_object_mut() {
+            members.insert("words".to_owned(), entry.words().into());
         }
-        entries.push_back(entry);
+        entries.push_back(value);
         written
     }
 }

@@ -128,8 +128,7 @@ fn meant(policy: &Policy, identity: &str, value: &str) -> String {
     let Some(callers) = callers.map(|callers| callers.load()) else {
         return String::new();
     };
-    let names = callers.iter().map(|caller| &*caller.name);
-    match tollgate_config::nearest(value, names) {
+    match tollgate_config::nearest(value, callers.names()) {
         Some(near) => format!(": did you mean `{near}`?"),
         None => String::new(),
     }

@@ -26,7 +26,6 @@ pub struct Decision {
     pub request: Request,
     pub route: Option<String>,
     /// The upstream whose limits refused it; `null`: the route has one upstream only.
-    #[serde(default)]
     pub upstream: Option<String>,
     pub caller: Option<String>,
     pub tier: Option<String>,
@@ -56,7 +55,6 @@ pub struct Judged {
     pub key: Key,
     pub cost: u64,
     /// The currency in millionths of which the limit counts; `null`: it counts units.
-    #[serde(default)]
     pub currency: Option<String>,
     /// Whether a refusal of this bucket refuses the request.
     pub enforced: bool,
@@ -65,7 +63,6 @@ pub struct Judged {
     /// How the bucket stood then; `null`: it was not asked, or a block or a penalty refused its key.
     pub then: Option<Level>,
     /// The block or the penalty that refused its key then; `null`: none did.
-    #[serde(default)]
     pub blocked: Option<Blocked>,
     /// How it stands now, for a request of the same cost; under the numbers of an override that has
     /// some.

@@ -23,7 +23,6 @@ pub struct Figures {
     pub refused: KeysNow,
     pub near: KeysNow,
     /// The keys that limits in shadow mode, and candidates, would refuse now.
-    #[serde(default)]
     pub shadow: KeysNow,
     /// Whether the numbers of the file are enforced exactly.
     pub exact: Exact,
@@ -106,7 +105,6 @@ pub struct StoreNow {
     /// The number of gateways that share it, as estimated by this one.
     pub replicas: u32,
     /// Its name: gateways with the same one share its buckets. `null`: not known.
-    #[serde(default)]
     pub name: Option<String>,
 }
 

@@ -25,7 +25,6 @@ pub struct CallerBuckets {
     /// depends on the other parts.
     pub partly: Vec<Partly>,
     /// What is to be said about the caller.
-    #[serde(default)]
     pub notes: Vec<String>,
 }
 

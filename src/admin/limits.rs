@@ -89,7 +89,7 @@ pub struct KeyCount {
     /// How the bucket stands now, for a request like the last one.
     pub now: Now,
     /// The override or the penalty in force; `null`: none. Absent where it was not looked for.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<Option<Overridden>>,
 }
 

@@ -82,12 +82,9 @@ pub struct Level {
     /// Units left; before the request, if it was refused.
     pub remaining: u64,
     /// Units below zero: a debt, or what waiting requests have drawn in advance.
-    #[serde(default)]
     pub owed: u64,
-    #[serde(default)]
     pub capacity: u64,
     /// The currency in millionths of which the limit counts; `null`: it counts units.
-    #[serde(default)]
     pub currency: Option<String>,
     /// Whether the bucket could pay the cost.
     pub admits: bool,
@@ -141,7 +138,6 @@ pub struct Now {
     /// Why it is not known.
     pub why_not: Option<String>,
     /// Whether its limit only counts: it refuses nothing, whatever its level is.
-    #[serde(default)]
     pub only_counts: bool,
 }
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
+use super::audit::{AuditLine, Line};
 use super::changes::{By, reason, unrecorded};
 use super::live::moment;
 use tollgate_config::settings::{LogLevel, Word as _};
@@ -63,6 +64,18 @@ struct Change<'c> {
     reason: &'c str,
     before: Level,
     after: Level,
+}
+
+impl AuditLine for Line<'_, Change<'_>> {
+    fn words(&self) -> String {
+        let Change { before, after, .. } = &self.details;
+        let end = after.until.as_ref();
+        let end = end.map_or_else(String::new, |until| format!(" until {until}"));
+        format!(
+            "{} set the log level to {}{end} (before: {})",
+            self.operator, after.level, before.level
+        )
+    }
 }
 
 impl LogLevels {

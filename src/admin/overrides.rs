@@ -5,7 +5,6 @@ mod checks;
 mod documents;
 mod grants;
 mod named;
-mod numbers;
 mod recorded;
 
 use http::StatusCode;
@@ -21,9 +20,9 @@ use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
 use tollgate_policy::{Policy, Sought, keys};
 
+pub(super) use checks::{numbers, overridden_by};
 pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
-pub(super) use numbers::{numbers, overridden_by};
 use recorded::Recorded;
 pub(super) use recorded::own_line;
 pub use recorded::record_end;

@@ -13,7 +13,7 @@ use tollgate_limiter::{Block, Effect, Imposed};
 use tollgate_policy::keys;
 
 use super::Options;
-use super::audit::{Audit, PENALTIES, Prepared};
+use super::audit::{Audit, AuditLine, PENALTIES, Prepared};
 use super::live::{Live, moment};
 use super::overrides::{Overridden, emit, overridden_by, own_line};
 use crate::overrides::{Event, InForce, Setting};
@@ -29,6 +29,12 @@ struct More {
     operator: &'static str,
     action: &'static str,
     more: usize,
+}
+
+impl AuditLine for More {
+    fn words(&self) -> String {
+        format!("penalties blocked {} more keys", self.more)
+    }
 }
 
 /// Tells of penalties as long as it is polled.
@@ -165,7 +171,7 @@ fn penalized(limit: &Limit, block: &Block) -> Overridden {
     }
 }
 
-fn record(audit: &mut Option<Prepared<'_>>, line: &impl Serialize) {
+fn record(audit: &mut Option<Prepared<'_>>, line: &impl AuditLine) {
     if let Some(audit) = audit {
         // A line that cannot be written is in the operations log.
         let _ = audit.record(line);

@@ -37,7 +37,6 @@ pub struct Reset {
     pub key: Key,
     pub buckets: Vec<ResetBucket>,
     /// What is to be said about the caller.
-    #[serde(default)]
     pub notes: Vec<String>,
 }
 

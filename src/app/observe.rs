@@ -63,6 +63,10 @@ impl Core {
                 }
             });
         }
+        let keys = self.jwt_keys.clone();
+        self.gateway
+            .metrics
+            .source("jwt_keys", move |samples| keys.samples(samples));
         let permits = Arc::clone(&self.permits);
         self.gateway.metrics.source("permits", move |samples| {
             let help = "Requests admitted for other programs whose end was not reported";
@@ -117,6 +121,14 @@ impl Core {
                 Some(store) => shared_store::standing(store, &snapshot.policy),
             }
         });
+    }
+
+    /// Registers the keys that are fetched with `/readyz?verbose`: the gateway is not ready if every
+    /// route needs some that it does not have.
+    pub(super) fn require_keys(&self) {
+        let keys = self.jwt_keys.clone();
+        self.readiness
+            .require_each("jwt_keys", move || keys.conditions());
     }
 
     /// Registers the state of each upstream server with `/readyz?verbose`.

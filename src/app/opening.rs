@@ -10,7 +10,8 @@ use tollgate_config::settings::{AccessLog, Listener};
 use tollgate_config::{Config, Unopened};
 use tollgate_gateway::forward::tls;
 use tollgate_net::tls::{ServerTls, TlsError};
-use tollgate_policy::upstream::Upstream;
+use tollgate_policy::jwt::JwtPolicy;
+use tollgate_policy::upstream::{TlsFiles, Upstream};
 
 /// What cannot be opened. Nothing is written: permissions are those of the gateway's user, who may
 /// be another one.
@@ -25,6 +26,19 @@ pub(crate) fn unopened(config: &Config) -> Vec<Unopened> {
     for upstream in &config.policy.upstreams {
         if let Err(error) = tls::check(upstream) {
             report(key_of_upstream(upstream, &error), error.to_string());
+        }
+    }
+    for identity in &config.policy.identities {
+        let fetched = identity.jwt.as_ref().and_then(JwtPolicy::fetched_from);
+        let files = fetched.map(|from| TlsFiles {
+            ca: from.settings.ca_file.clone(),
+            ..TlsFiles::default()
+        });
+        if let Some(Err(what)) = files.map(|files| tls::client_config(&files, false)) {
+            report(
+                format!("identities.{}.jwt.fetch.ca_file", identity.name),
+                what,
+            );
         }
     }
     for (key, listener) in listeners(config) {

@@ -95,7 +95,8 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
         .limits
         .iter()
         .filter(|limit| {
-            limit.placement == Placement::Local && shared_store::period(limit) >= WORTH_KEEPING
+            limit.placement == Placement::Local
+                && limit.algorithm.fill_time() >= Some(WORTH_KEEPING)
         })
         .map(|limit| &*limit.name)
         .collect();

@@ -179,8 +179,7 @@ impl Core {
         let only_callers = changed
             .iter()
             .all(|file| in_force.caller_files.iter().any(|(_, known)| known == file));
-        if only_callers {
-            self.replace_callers(&in_force, &changed);
+        if only_callers && self.replace_callers(&in_force, &changed) {
             return;
         }
         // The reload logs its own result.
@@ -235,6 +234,7 @@ impl Core {
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
         }
+        let providers = self.jwt_keys.next(&config.policy)?;
         if let Some(mark) = &mut mark {
             mark.serves()?;
         }
@@ -286,6 +286,9 @@ impl Core {
         state.generation += 1;
         state.in_force = Arc::clone(&config);
         drop(state);
+        if let Err(error) = self.jwt_keys.fetch(providers) {
+            tracing::error!(%error, "the thread that fetches keys cannot be started: the keys in force stay");
+        }
 
         reloads.watch.set(config.files_read.iter().cloned());
         if !Arc::ptr_eq(&store, &backend) {
@@ -319,12 +322,18 @@ impl Core {
         Ok(words)
     }
 
-    fn replace_callers(&self, in_force: &Config, changed: &[PathBuf]) {
+    /// Puts the callers of these files in force. `false`: one of them has limits of its own now, so the
+    /// whole configuration must be read.
+    fn replace_callers(&self, in_force: &Config, changed: &[PathBuf]) -> bool {
         let files = in_force.caller_files.iter();
         for (identity, file) in files.filter(|(_, file)| changed.contains(file)) {
             let environment = &*self.options.environment;
             let read = tollgate_config::load_callers(file, in_force, environment);
-            let read = read.map_err(|error| error.render(false));
+            let read = match read {
+                Ok(Some(callers)) => Ok(callers),
+                Ok(None) => return false,
+                Err(error) => Err(error.render(false)),
+            };
             let generation = {
                 let mut state = self.state.lock();
                 match &read {
@@ -346,6 +355,7 @@ impl Core {
                 }
             }
         }
+        true
     }
 }
 

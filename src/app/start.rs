@@ -12,19 +12,21 @@ use parking_lot::Mutex;
 use super::listeners::Listeners;
 use super::reload::{Reloads, State};
 use super::watcher::Watcher;
-use super::{Core, Options, Origin, RunningGateway, StartError};
+use super::{Core, Options, Origin, RunningGateway};
 use super::{key_names, mapped, state_file};
 use crate::admin::{self, Phase, Readiness};
+use crate::jwt_keys::JwtKeys;
 use crate::overrides::Overrides;
 use tollgate_admission::shared_store;
-use tollgate_config::Config;
+use tollgate_config::settings::Listener;
+use tollgate_config::{Config, ConfigError};
 use tollgate_gateway::decide::{Decider, Permits};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_gateway::{Gateway, GatewayState};
-use tollgate_net::listener::{Address, Bound};
+use tollgate_net::listener::{Address, BindError, Bound};
 use tollgate_net::server::{self, Sockets};
-use tollgate_net::tls::ServerTls;
+use tollgate_net::tls::{ServerTls, TlsError};
 use tollgate_net::worker::{Worker, Workers};
 use tollgate_rls::{Counts, RateLimitService, Serving};
 use tollgate_telemetry::{AccessLog, Metrics};
@@ -50,6 +52,10 @@ pub(super) fn start_with(
         .transpose()?
         .map(Arc::new);
     let count = mapped::workers(&config.server);
+    // Before anything listens: a first attempt may take its whole time.
+    let state_file = config.server.state_file.as_deref();
+    let jwt_keys =
+        JwtKeys::start(&config.policy, state_file, &clock).map_err(StartError::Setting)?;
     let Listeners {
         public,
         deciding,
@@ -115,6 +121,7 @@ pub(super) fn start_with(
         readiness,
         names,
         overrides,
+        jwt_keys,
         reloads: Mutex::new(Reloads::new(&config)),
         state: Mutex::new(State::new(config, backend, mark)),
     });
@@ -124,8 +131,14 @@ pub(super) fn start_with(
     let workers = core
         .start_workers(public, deciding)
         .map_err(StartError::system("the workers cannot be started"))?;
+    core.jwt_keys
+        .fetch(core.jwt_keys.in_force())
+        .map_err(StartError::system(
+            "the thread that fetches keys cannot be started",
+        ))?;
     core.show();
     core.require_store();
+    core.require_keys();
     core.show_upstreams();
     core.show_configuration();
     core.show_untrusted_proxy();
@@ -202,5 +215,57 @@ impl Core {
             }
             Ok(())
         })
+    }
+}
+
+/// The reason why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Config(ConfigError),
+    /// A listener cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A certificate, key or authority cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A service manager handed over a socket for which there is no listener.
+    #[error(
+        "a socket on {0} was handed over, and neither server.listen nor admin.listen names that address"
+    )]
+    Unclaimed(String),
+    /// A running gateway cannot be replaced.
+    #[error("cannot take over from the running gateway: {0}")]
+    TakeOver(String),
+    /// A setting cannot be carried out: buckets cannot be stored in the configured place, an
+    /// upstream's certificates or keys are invalid, or this program cannot export spans.
+    #[error("{0}")]
+    Setting(String),
+    /// The shared store cannot be set up.
+    #[error("[store]: {0}")]
+    Store(String),
+    /// The admin listener cannot be bound.
+    #[error("the admin listener cannot be started on {address}: {source}")]
+    Admin { address: String, source: io::Error },
+    #[error("{what}: {source}")]
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
+}
+
+impl StartError {
+    /// The error of a system call, with the attempted operation.
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    /// The error of the admin listener on this address.
+    pub(super) fn admin(listen: &Listener) -> impl Fn(io::Error) -> Self {
+        let address = listen.to_string();
+        move |source| Self::Admin {
+            address: address.clone(),
+            source,
+        }
     }
 }

@@ -1,16 +1,31 @@
-//! Detects changes of files by comparing their contents, and waits until they are stable. It does
+//! Detects changes of files by their state and their contents, and waits until they are stable. It does
 //! not use the system's file notifications, which miss the replacement of a directory behind a
 //! symbolic link, as in a mounted ConfigMap.
 
 use std::hash::BuildHasher;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Files, with the contents they had at the last check.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    files: Vec<(PathBuf, Print)>,
+    files: Vec<(PathBuf, Seen)>,
     seed: foldhash::quality::RandomState,
 }
+
+/// What was seen of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    print: Print,
+    /// Its state, as the file system tells it without its content.
+    meta: Option<Meta>,
+    /// How many checks still read it although its state is the same: a change within one tick of the
+    /// file system's clock after the last one leaves no other trace.
+    reads: u32,
+}
+
+/// Which file it is, its length, and when it was changed, in seconds and nanoseconds.
+type Meta = (u64, u64, u64, i64, i64);
 
 /// The hash of a file's content. If two contents collide, only one reload is missed until the next
 /// change; the seed is specific to the process.
@@ -33,13 +48,13 @@ impl Watch {
             before
                 .iter()
                 .find(|(known, _)| known == file)
-                .map(|(_, print)| *print)
+                .map(|(_, seen)| *seen)
         };
         self.files = files
             .into_iter()
             .map(|file| {
-                let print = known(&file).unwrap_or_else(|| self.print(&file));
-                (file, print)
+                let seen = known(&file).unwrap_or_else(|| self.see(&file, None));
+                (file, seen)
             })
             .collect();
     }
@@ -51,14 +66,14 @@ impl Watch {
 
     /// The files whose contents differ from the last check.
     pub(crate) fn changed(&mut self) -> Vec<PathBuf> {
-        let now: Vec<Print> = self
+        let now: Vec<Seen> = self
             .files
             .iter()
-            .map(|(file, _)| self.print(file))
+            .map(|(file, before)| self.see(file, Some(before)))
             .collect();
         let mut changed = Vec::new();
         for ((file, before), now) in self.files.iter_mut().zip(now) {
-            if std::mem::replace(before, now) != now {
+            if std::mem::replace(before, now).print != now.print {
                 changed.push(file.clone());
             }
         }
@@ -84,9 +99,25 @@ impl Watch {
         changed
     }
 
+    /// What can be seen of a file now. It is read unless nothing can have changed: a long list of
+    /// callers, read several times a second, would take a share of a core.
+    fn see(&self, file: &Path, before: Option<&Seen>) -> Seen {
+        let meta = std::fs::metadata(file).ok();
+        let meta = meta.map(|of| (of.dev(), of.ino(), of.size(), of.ctime(), of.ctime_nsec()));
+        match before {
+            Some(seen) if meta.is_some() && seen.meta == meta && seen.reads == 0 => *seen,
+            _ => {
+                let is_same = before.filter(|seen| seen.meta == meta);
+                Seen {
+                    print: self.print(file),
+                    meta,
+                    reads: is_same.map_or(READS, |seen| seen.reads.saturating_sub(1)),
+                }
+            }
+        }
+    }
+
     fn print(&self, file: &Path) -> Print {
-        // Read completely each time: a change within one tick of the file system's clock leaves no
-        // other trace.
         match std::fs::read(file) {
             Ok(content) => Print::Content {
                 length: content.len() as u64,
@@ -106,6 +137,9 @@ impl Watch {
     }
 }
 
+/// How many checks read a file after a change of its state: three seconds, more than a tick of any
+/// file system's clock.
+const READS: u32 = 12;
 /// The largest number of checks for stable contents.
 const TRIES: usize = 20;
 

@@ -59,4 +59,4 @@ impl Drop for Watcher {
 
 /// How long the thread may take to end.
 const END_WITHIN: Duration = Duration::from_secs(1);
-const WATCH_EVERY: Duration = Duration::from_secs(1);
+const WATCH_EVERY: Duration = Duration::from_millis(250);

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
+use super::Ended;
 use super::args::{Check, Format};
 use super::document;
-use super::stop::Ended;
 use super::trial::{self, Verdict};
 use super::{BAD, GOOD, load, print_out};
 use crate::app;

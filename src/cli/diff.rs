@@ -8,8 +8,8 @@ use tollgate_replay::{Condition, Traffic, report};
 
 use super::args::{Diff, Format, LogOptions};
 use super::replay::options;
-use super::stop::{Ended, Stop};
 use super::{BAD, load, print_out};
+use super::{Ended, Stop};
 
 pub(super) fn diff(args: &Diff) -> Ended {
     if args.logs.is_empty() && (args.reading != LogOptions::default() || !args.fail_if.is_empty()) {

@@ -7,8 +7,8 @@ use super::args::{Explain, Format};
 use super::document;
 use super::listeners;
 use super::request::Request;
-use super::stop::{Ended, Stop};
 use super::{BAD, load, print_out, text_of, why};
+use super::{Ended, Stop};
 use crate::admin::keys::Bucket;
 use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
@@ -170,11 +170,7 @@ fn tell(
         identity(to, policy, story)?;
     }
     if let Some(refusal) = &explanation.refusal {
-        let status = if refusal.reason.is_malformed() {
-            400
-        } else {
-            401
-        };
+        let status = refusal.status().as_u16();
         return writeln!(to, "refused    {refusal}: answered {status}");
     }
     if explanation.exempt {

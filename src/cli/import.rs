@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use tollgate_import::{Peer, Source, detect, import as translate, page};
 
 use super::args::{Format, Import};
-use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, create_file, load, print_out};
+use super::{Ended, Stop};
 
 pub(super) fn import(args: &Import) -> Ended {
     let sources = args.files.iter().map(|path| source(path));

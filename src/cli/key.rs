@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::args::{Caller, Change, ChangedBy, KeyChange, KeyShow, KeyVerb};
 use super::listeners::{self, Gateway};
-use super::stop::{Ended, Stop};
 use super::token::Token;
+use super::{Ended, Stop};
 use super::{overrides, why};
 use crate::admin::figures::StoreNow;
 use crate::admin::keys::CallerBuckets;

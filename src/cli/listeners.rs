@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
 use super::gateway::{Attempt, Attempts, Found, Place, Whereabouts, no_response};
-use super::stop::{Ended, Stop};
 use super::token::{NOT_SENT, Token};
 use super::{BAD, GOOD, document, print_out};
+use super::{Ended, Stop};
 use tollgate_limit::printable::percent_encoded;
 
 /// One gateway as it was given.

@@ -1,4 +1,4 @@
-//! The command line, with one file per subcommand. It is the only reader of arguments and
+//! The command line, with a file for each larger subcommand. It is the only reader of arguments and
 //! environment. Results go to standard output, messages to standard error.
 //!
 //! Exit codes: 0 success, 1 a negative result, 2 wrong usage.
@@ -11,28 +11,22 @@ macro_rules! tell {
 }
 
 mod args;
-mod audit;
 mod check;
 mod diff;
 mod document;
 mod explain;
+mod files;
 mod listeners;
-mod fmt;
 mod gateway;
-mod hash;
-mod health;
 mod import;
-mod init;
 mod key;
 mod overrides;
 mod load;
-mod log_level;
-mod manual;
 mod origin;
 mod replay;
 mod request;
 mod run;
-mod stop;
+mod running;
 mod suggest;
 mod token;
 mod top;
@@ -45,7 +39,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Sql, Verb};
-use stop::Stop;
+use tollgate_config::ConfigError;
 use tollgate_limit::printable::printable_lines;
 
 pub fn main() -> ExitCode {
@@ -78,20 +72,20 @@ pub fn main() -> ExitCode {
         Some(Verb::Explain(args)) => ("tollgate explain", explain::explain(&args)),
         Some(Verb::Key(verb)) => key::key(&verb),
         Some(Verb::Top(args)) => ("tollgate top", top::top(&args)),
-        Some(Verb::Overrides(args)) => ("tollgate overrides", overrides::list(&args)),
-        Some(Verb::Audit(args)) => ("tollgate audit", audit::audit(&args)),
+        Some(Verb::Overrides(args)) => ("tollgate overrides", running::overrides(&args)),
+        Some(Verb::Audit(args)) => ("tollgate audit", running::audit(&args)),
         Some(Verb::Why(args)) => ("tollgate why", why::why(&args)),
-        Some(Verb::LogLevel(args)) => ("tollgate log-level", log_level::log_level(&args)),
+        Some(Verb::LogLevel(args)) => ("tollgate log-level", running::log_level(&args)),
         Some(Verb::Replay(args)) => ("tollgate replay", replay::replay(&args)),
         Some(Verb::Suggest(args)) => ("tollgate suggest", suggest::suggest(&args)),
         Some(Verb::Diff(args)) => ("tollgate diff", diff::diff(&args)),
-        Some(Verb::Fmt(args)) => ("tollgate fmt", fmt::fmt(&args)),
+        Some(Verb::Fmt(args)) => ("tollgate fmt", files::fmt(&args)),
         Some(Verb::Import(args)) => ("tollgate import", import::import(&args)),
-        Some(Verb::Health(args)) => ("tollgate health", health::health(&args)),
-        Some(Verb::Init(args)) => ("tollgate init", init::init(&args)),
-        Some(Verb::Hash(args)) => ("tollgate hash", hash::hash(&args)),
-        Some(Verb::Completions(args)) => ("tollgate completions", Ok(manual::completions(&args))),
-        Some(Verb::Man(args)) => ("tollgate man", manual::man(&args)),
+        Some(Verb::Health(args)) => ("tollgate health", running::health(&args)),
+        Some(Verb::Init(args)) => ("tollgate init", files::init(&args)),
+        Some(Verb::Hash(args)) => ("tollgate hash", files::hash(&args)),
+        Some(Verb::Completions(args)) => ("tollgate completions", Ok(files::completions(&args))),
+        Some(Verb::Man(args)) => ("tollgate man", files::man(&args)),
     };
     ended.unwrap_or_else(|stop| stop.exit_code(verb))
 }
@@ -239,4 +233,47 @@ fn write_file(path: &std::path::Path, text: &str) -> io::Result<()> {
     std::fs::rename(&beside, path).inspect_err(|_| {
         let _ = std::fs::remove_file(&beside);
     })
+}
+
+/// How a verb ends: with an exit code, after what it has printed itself, or early.
+type Ended = Result<ExitCode, Stop>;
+
+enum Stop {
+    Bad(String),
+    Misuse(String),
+    /// The configuration is not valid.
+    Config(ConfigError),
+}
+
+impl From<String> for Stop {
+    fn from(what: String) -> Self {
+        Self::Bad(what)
+    }
+}
+
+impl From<ConfigError> for Stop {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl Stop {
+    /// Tells the reason on standard error; `verb` is the command that ends.
+    fn exit_code(self, verb: &str) -> ExitCode {
+        match self {
+            Self::Bad(what) => {
+                tell!("{verb}: {what}");
+                BAD
+            }
+            Self::Misuse(what) => {
+                tell!("{verb}: {what}");
+                wrong_use()
+            }
+            Self::Config(error) => {
+                // It escapes what it shows of the file itself, and may be in colour.
+                print_err(&error.render(colour()));
+                BAD
+            }
+        }
+    }
 }

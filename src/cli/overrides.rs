@@ -1,18 +1,14 @@
-//! `tollgate key raise`, `block` and `lift`, and `tollgate overrides`: other numbers, no limit or a
-//! block for one caller, until a moment.
+//! `tollgate key raise`, `block` and `lift`: other numbers, no limit or a block for one caller, until a
+//! moment.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::args::{
-    Caller, ChangedKey, GatewaysAndFormat, KeyBlock, KeyChange, KeyGrant, KeyRaise, Lasts,
-};
+use super::args::{Caller, ChangedKey, KeyBlock, KeyChange, KeyGrant, KeyRaise, Lasts};
 use super::key::{ChangeRequest, Member, change_body, notes};
-use super::listeners::{self, Gateway};
-use super::stop::Ended;
-use super::why;
-use crate::admin::overrides::{Changed, List};
+use super::{Ended, why};
+use crate::admin::overrides::Changed;
 
 pub(super) fn raise(args: &KeyRaise) -> Ended {
     let numbers = [
@@ -104,30 +100,4 @@ fn words(to: &mut String, gateway: &str, done: &Changed) -> std::fmt::Result {
         writeln!(to, "           now: {now}")?;
     }
     notes(to, &done.notes)
-}
-
-pub(super) fn list(asked: &GatewaysAndFormat) -> Ended {
-    let ask = |gateway: &Gateway| gateway.get::<List>("/api/v1/overrides");
-    listeners::ask_each("overrides", "list", asked, ask, list_words)
-}
-
-fn list_words(to: &mut String, gateway: &str, list: &List) -> std::fmt::Result {
-    writeln!(to, "gateway    {gateway}")?;
-    for one in &list.overrides {
-        writeln!(
-            to,
-            "override   {} ({}): {}",
-            one.limit,
-            one.store,
-            one.key.words()
-        )?;
-        writeln!(to, "           {}", one.overridden.words())?;
-        if let Some(why) = &one.overridden.why_not {
-            writeln!(to, "           changes nothing: {why}")?;
-        }
-    }
-    if list.overrides.is_empty() {
-        writeln!(to, "override   none")?;
-    }
-    Ok(())
 }

@@ -14,8 +14,8 @@ use tollgate_replay::{Condition, Traffic, report};
 use tollgate_store::clock::Clock;
 
 use super::args::{LogOptions, Replay};
-use super::stop::{Ended, Stop};
 use super::{BAD, load, print_out, replace_file};
+use super::{Ended, Stop};
 
 pub(super) fn replay(args: &Replay) -> Ended {
     let options = options(&args.log.reading).map_err(Stop::Misuse)?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::args::Run;
-use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, load, origin};
+use super::{Ended, Stop};
 use crate::app::{self, Options, Source, StartError};
 use tollgate_config::settings::Listener;
 use tollgate_store::clock::Clock;

@@ -11,7 +11,7 @@ use tollgate_store::clock::Clock;
 
 use super::args::{ChoiceArg, Suggest, SuggestFormat};
 use super::replay::{options, traffic};
-use super::stop::{Ended, Stop};
+use super::{Ended, Stop};
 use super::{GOOD, load, print_out, replace_file, wrong_use};
 
 pub(super) fn suggest(args: &Suggest) -> Ended {

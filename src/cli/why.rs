@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::args::{Format, Why};
-use super::stop::{Ended, Stop};
+use super::{Ended, Stop};
 use super::{document, listeners, print_out, text_of};
 use crate::admin::decisions::{Decision, Judged};
 use crate::admin::live::Now;

@@ -45,12 +45,10 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// The rate; `null`: the limit's own.
-    #[serde(default)]
     pub rate: Option<String>,
     /// The burst; `null`: the limit's own.
-    #[serde(default)]
     pub burst: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
     /// Whether the limit does not apply.
     #[serde(default)]
@@ -60,7 +58,7 @@ pub struct Setting {
     pub block: bool,
     /// The units by which the last grant has raised the number for the running window, in words; `rate`
     /// has the sum.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub granted: Option<String>,
 }
 

@@ -7,12 +7,11 @@
 
 mod change;
 mod document;
-mod file;
+mod files;
 mod grant;
 mod keeper;
 #[cfg(test)]
 mod tests;
-mod cached;
 mod watch;
 
 use std::sync::Arc;
@@ -25,8 +24,7 @@ pub(crate) use change::{Bucket, ChangeError, End, NewOverride};
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
 
-use cached::CacheFile;
-use file::LocalFile;
+use files::{CacheFile, LocalFile};
 pub(crate) use grant::{Grant, Granted};
 use tollgate_gateway::Snapshot;
 

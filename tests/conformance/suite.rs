@@ -11,7 +11,7 @@ mod resets;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tollgate_limit::draw::peek_all;
+use tollgate_limit::fixtures::peek_all;
 use tollgate_limit::{
     Algorithm, Align, Calendar, Change, Claim, Draw, KeyBytes, Kind, Limit, Micros, Settlement,
     State, StoredBucket, Terms, Timestamp, Verdict, draw_all,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::harness::{Gateway, Upstream};
+use crate::harness::{Gateway, Upstream, eventually};
 
 #[test]
 fn a_reload_keeps_every_bucket() {
@@ -144,6 +144,66 @@ fn a_tier_that_gets_or_loses_numbers_of_its_own_refills_no_bucket() {
         gateway.request("GET", "/", &[("x-api-key", "test")]).status,
         429
     );
+}
+
+#[test]
+fn reload_callers_file_that_gives_limits_is_followed_when_it_changes() {
+    let upstream = Upstream::hello();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("callers.toml");
+    let list = |of_acme: &str| {
+        let acme = "\"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";
+        std::fs::write(&file, format!("{acme} = {{ name = \"acme\"{of_acme} }}\n"))
+            .expect("written");
+    };
+    list("");
+    let gateway = Gateway::start(&format!(
+        "[identities.who]\nkey = \"header:x-api-key\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\n\
+         callers = '{}'\n[limits.it]\nrate = \"5/hour\"\nburst = 5\nper = \"who\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"it\"]\n",
+        file.display(),
+        upstream.url()
+    ));
+    let asked = || gateway.request("GET", "/", &[("x-api-key", "test")]);
+    let policy_says = |burst: &str| {
+        let policy = asked().header("ratelimit-policy").map(str::to_owned);
+        policy.is_some_and(|policy| policy.contains(&format!("q={burst};")))
+    };
+    assert!(policy_says("5"));
+    for (limits, burst) in [
+        (
+            ", limits = { it = { rate = \"70/hour\", burst = 70 } }",
+            "70",
+        ),
+        (
+            ", limits = { it = { rate = \"80/hour\", burst = 80 } }",
+            "80",
+        ),
+        ("", "5"),
+        (
+            ", limits = { it = { rate = \"90/hour\", burst = 90 } }",
+            "90",
+        ),
+    ] {
+        list(limits);
+        eventually("the new numbers are in force", || policy_says(burst));
+    }
+    // A mistake in it leaves the callers in force.
+    list(", limits = { it = \"soon\" }");
+    eventually("it is refused", || {
+        gateway
+            .admin_get("/readyz?verbose")
+            .text()
+            .contains("the new one is refused")
+    });
+    assert!(policy_says("90"));
+    list(", tier = \"none\"");
+    eventually("it is refused again", || {
+        gateway
+            .admin_get("/readyz?verbose")
+            .text()
+            .contains("unknown tier")
+    });
 }
 
 #[test]

@@ -143,8 +143,12 @@ fn report_in_a_browser_shows_the_figures_of_the_json_and_executes_nothing_of_the
         "{dom} {logged}"
     );
     assert!(!logged.contains("CONSOLE"), "{logged}");
+    let elements = dom.matches("<script").count();
+    assert_eq!(
+        elements, 2,
+        "the data and the script that draws them: {dom}"
+    );
     for element in [
-        "<script",
         "<img",
         "<iframe",
         "<object",

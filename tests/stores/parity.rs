@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use tollgate_limit::bucket::State;
 use tollgate_limit::calendar::Calendar;
-use tollgate_limit::draw::{draw_all, peek_all};
+use tollgate_limit::draw::draw_all;
+use tollgate_limit::fixtures::peek_all;
 use tollgate_limit::{
     Align, Change, Claim, Kind, Limit, Micros, Settlement, StoredBucket, Terms, Timestamp,
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate_config::settings::StoreKind;
 use tollgate_config::settings::{Audit, Secret, Store};
 use tollgate_limit::printable::percent_encoded;
-use tollgate_limit::{Algorithm, Limit, Micros, Placement};
+use tollgate_limit::{Limit, Micros, Placement};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use tollgate_store::RemoteOptions;
 use tollgate_store::audit::Weight;
@@ -189,9 +189,10 @@ pub fn change_limits(
 }
 
 fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
+    let is_long = |limit: &Limit| limit.algorithm.fill_time() >= Some(DAY);
     limits
         .iter()
-        .any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
+        .any(|limit| limit.placement == Placement::Shared && is_long(limit))
 }
 
 /// The reason why the store does not respond; `None`: it does.
@@ -205,17 +206,6 @@ pub fn why_not(store: &RemoteStore) -> Option<String> {
 }
 
 const DAY: Micros = Micros::from_secs(86_400);
-
-/// The time in which a limit refills completely.
-pub fn period(limit: &Limit) -> Micros {
-    match &limit.algorithm {
-        Algorithm::TokenBucket(bucket) => bucket.quota().time_for(bucket.quota().burst),
-        Algorithm::InFlight(_) => Micros::ZERO,
-        Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => bucket.quota().period,
-        Algorithm::SlidingWindow(window) => window.quota().period,
-        Algorithm::SlidingLog(log) => log.quota().period,
-    }
-}
 
 fn tls(store: &Store) -> Result<Tls, String> {
     let read = |file: &Path| {

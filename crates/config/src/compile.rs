@@ -170,6 +170,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         resettable: !admin.operators.is_empty(),
         described: (&described, &overrides),
         prices: validate::prices::prices(raw, context),
+        own_numbers: &identities.own_numbers,
     };
     let mut limits = validate::limits::limits(raw, &around, context);
     let compiler = domains::Compiler::new(raw, &mut limits, &around, &mut *context);

@@ -1,7 +1,8 @@
-//! Forms of quantities in the file: durations, sizes, shares, and numbers that may be `auto`.
+//! Forms of values in the file: durations, sizes, shares, numbers that may be `auto`, and the files that it names.
 
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use toml::de::DeValue;
@@ -13,8 +14,10 @@ use super::quantity::{bytes_words, duration, refusals, share, size};
 use super::reader::{Node, Read};
 use super::scalar::outside;
 use super::schema::Defs;
+use super::source::At;
 use super::text::Text;
 use tollgate_limit::Micros;
+use tollgate_policy::upstream::PemFile;
 
 /// Reads a string and parses it; a mistake is reported at its own place.
 pub(crate) fn parsed<T>(
@@ -218,3 +221,29 @@ impl<T: Read<Value = T> + TryFrom<u64>> Read for Auto<T> {
 
 /// Durations in the schema: numbers with units, the largest unit first.
 const TIME: &str = "^(?=[0-9])([0-9]+(w|weeks?))?([0-9]+(d|days?))?([0-9]+(h|hours?))?([0-9]+(m|min|minutes?))?([0-9]+(s|sec|seconds?))?([0-9]+ms)?([0-9]+us)?$";
+
+/// What is read from a file, for messages.
+const AUTHORITIES: &str = "authorities are read from here";
+const CHAIN: &str = "the certificate is read from here";
+const PRIVATE_KEY: &str = "the private key is read from here";
+
+forms! {
+    /// The path of a file with authorities that certificates are verified against.
+    Authorities -> PathBuf = |text, context| context.readable(text, AUTHORITIES);
+    /// The path of a file with a certificate chain.
+    Chain -> PathBuf = |text, context| context.readable(text, CHAIN);
+    /// The path of a file with a private key.
+    PrivateKey -> PathBuf = |text, context| context.readable(text, PRIVATE_KEY);
+    /// A file with authorities, and its content.
+    AuthoritiesPem -> PemFile = |text, context| pem(text, AUTHORITIES, context);
+    /// A file with a certificate chain, and its content.
+    ChainPem -> PemFile = |text, context| pem(text, CHAIN, context);
+    /// A file with a private key, and its content.
+    PrivateKeyPem -> PemFile = |text, context| pem(text, PRIVATE_KEY, context);
+}
+
+fn pem(text: &At<Text>, what: &str, context: &mut Context<'_>) -> Option<PemFile> {
+    let (path, content) = context.bytes(text, what)?;
+    let content = content.into();
+    Some(PemFile { path, content })
+}

@@ -20,7 +20,6 @@ mod declare;
 mod diagnostic;
 mod env;
 mod error;
-mod files;
 mod forms;
 mod include;
 mod lists;
@@ -83,7 +82,7 @@ pub struct Config {
     /// Tests of the file, for `tollgate check`.
     pub tests: Vec<TestCase>,
     /// Files of callers that are reloaded separately ([`load_callers`]), with the index of their
-    /// identity.
+    /// identity: those in which no caller has limits of its own.
     pub caller_files: Vec<(usize, PathBuf)>,
     /// The names of the tiers, with or without numbers, which such a file may give its callers.
     tiers: Vec<String>,
@@ -190,15 +189,22 @@ pub(crate) fn folder(path: &Path) -> PathBuf {
 }
 
 /// Reads a file of callers again ([`Config::caller_files`] of the configuration in force), for
-/// [`tollgate_policy::identity::Identity::replace_callers`].
+/// [`tollgate_policy::identity::Identity::replace_callers`]. `None`: a caller in it has limits of its
+/// own, so the whole configuration must be read again.
 ///
 /// # Errors
 /// All mistakes in it, as [`load`] reports them; the callers in force stay.
-pub fn load_callers(path: &Path, config: &Config, env: Env<'_>) -> Result<Callers, ConfigError> {
+pub fn load_callers(
+    path: &Path,
+    config: &Config,
+    env: Env<'_>,
+) -> Result<Option<Callers>, ConfigError> {
     let mut context = Context::new(env, Problems::default());
     let tiers: Vec<&str> = config.tiers.iter().map(String::as_str).collect();
     match validate::callers::read(path, None, &tiers, &mut context) {
-        Some(callers) if !context.problems.any_error() => Ok(callers),
+        Some((callers, own)) if !context.problems.any_error() => {
+            Ok(own.is_empty().then_some(callers))
+        }
         _ => Err(ConfigError {
             problems: context.problems.into_sorted(),
             sources: context.sources,

@@ -10,6 +10,7 @@ use super::settings::{AccessLog, StoreKind, Topology};
 use limits::{cost, limit};
 use tollgate_limit::{Algorithm, WhenDown, words};
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
+use tollgate_policy::jwt::JwtPolicy;
 use tollgate_policy::route::{Route, RouteLimit, Target};
 use tollgate_policy::{Policy, Rule, Scope};
 
@@ -131,6 +132,14 @@ fn identity(index: usize, policy: &Policy, text: &mut String) {
             WhenUnknown::Accept => "a caller like any other",
         };
         let _ = write!(text, "; {} known; unknown: {unknown}", callers.load().len());
+    }
+    if let Some(from) = identity.jwt.as_ref().and_then(JwtPolicy::fetched_from) {
+        let _ = write!(
+            text,
+            "; a gateway fetches its keys from {}, every {} at least",
+            from.url,
+            span(from.settings.refresh.0)
+        );
     }
     text.push('\n');
 }

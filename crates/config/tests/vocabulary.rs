@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tollgate_config::{Config, ConfigError};
 use tollgate_limit::{Kind, Placement, Timestamp};
+use tollgate_policy::callers::digest_words;
 
 const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
@@ -40,6 +41,7 @@ fn config_file_with_every_key_is_valid() {
         ("clients.pem", "pem"),
         ("refusal.txt", "no"),
         ("jwks.json", JWKS),
+        ("ca.pem", "pem"),
         (
             "callers.toml",
             "\"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" = { name = \"zed\" }",
@@ -146,15 +148,15 @@ fn config_caller_list_can_be_read_again_alone() {
     let (identity, file) = &config.caller_files[0];
     std::fs::write(file, format!("\"{key}\" = {{ name = \"apex\" }}\n")).expect("a writable file");
     let callers = tollgate_config::load_callers(file, &config, &environment)
-        .unwrap_or_else(|error| panic!("{error}"));
+        .unwrap_or_else(|error| panic!("{error}"))
+        .expect("no caller has limits of its own");
     config.policy.identities[*identity].replace_callers(callers);
     let found = config.policy.identities[*identity]
         .callers
         .as_ref()
         .expect("listed")
         .load()
-        .find(b"test")
-        .cloned();
+        .find(b"test");
     assert_eq!(
         found.map(|caller| caller.name.to_string()),
         Some("apex".to_owned())
@@ -163,6 +165,56 @@ fn config_caller_list_can_be_read_again_alone() {
     let error = tollgate_config::load_callers(file, &config, &environment).expect_err("a mistake");
     assert!(
         error.to_string().contains("did you mean `name`?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn config_callers_file_gives_some_callers_limits_of_their_own() {
+    let [acme, bolt] = ["test", "other"].map(|key| digest_words(key.as_bytes()));
+    let gateway = "tiers.pro = { search = \"50/minute\" }\n\
+                   [identities.k]\nkey = \"header:x\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\ncallers = \"callers.toml\"\n\
+                   [limits.search]\nrate = \"9/minute\"\nper = \"k\"\n[limits.reads]\nrate = \"9/minute\"\nper = \"k\"\n\
+                   [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\", \"reads\"]\n";
+    let list = |of_acme: &str| {
+        format!(
+            "\"{acme}\" = {{ name = \"acme\", tier = \"pro\"{of_acme} }}\n\"{bolt}\" = {{ name = \"bolt\", tier = \"pro\" }}\n"
+        )
+    };
+    let own = list(", limits = { reads = \"700/minute\" }");
+    let home = beside(&[("gateway.toml", gateway), ("callers.toml", &own)]);
+    let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
+    let policy = &config.policy;
+    let amount = |key: &str, rule: usize| {
+        let callers = policy.identities[0].callers.as_ref().expect("listed");
+        let caller = callers.load().find(key.as_bytes()).expect("known");
+        let numbers = caller.numbers.as_ref().or(caller.tier.as_ref());
+        policy.rules[rule].variant(numbers).algorithm.capacity()
+    };
+    // Its tier's numbers stay where it has none of its own.
+    let at = |name: &str| policy.rules.iter().position(|rule| &*rule.name == name);
+    let (search, reads) = (at("search").expect("one"), at("reads").expect("one"));
+    assert_eq!([amount("test", search), amount("test", reads)], [50, 700]);
+    assert_eq!([amount("other", search), amount("other", reads)], [50, 9]);
+    assert!(config.caller_files.is_empty(), "it is a part of the whole");
+    assert!(
+        config
+            .files_read
+            .contains(&home.path().join("callers.toml"))
+    );
+
+    let file = home.path().join("callers.toml");
+    std::fs::write(&file, list("")).expect("written");
+    let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.caller_files, [(0, file.clone())]);
+    std::fs::write(&file, &own).expect("written");
+    let alone = tollgate_config::load_callers(&file, &config, &environment);
+    assert!(alone.is_ok_and(|callers| callers.is_none()), "not alone");
+
+    std::fs::write(&file, own.replace("reads", "raeds")).expect("written");
+    let error = load(home.path()).expect_err("no such limit").to_string();
+    assert!(
+        error.contains("callers.toml:1:") && error.contains("did you mean `reads`?"),
         "{error}"
     );
 }
@@ -218,6 +270,17 @@ fn callers_file_takes_time_in_proportion_to_its_length_and_reports_a_bounded_par
         said.contains("19900 are not shown"),
         "{}",
         &said[said.len() - 300..]
+    );
+
+    let own = ", limits = { it = \"2/s\" }";
+    let home = beside(&[
+        ("gateway.toml", gateway),
+        ("callers.toml", &lines(10_001, own)),
+    ]);
+    let error = load(home.path()).expect_err("too many").to_string();
+    assert!(
+        error.contains("more than 10000 callers") && error.contains("callers.toml:10001:"),
+        "{error}"
     );
 
     let home = beside(&[

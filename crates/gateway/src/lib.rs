@@ -14,9 +14,7 @@ mod request;
 pub mod untrusted_proxy;
 
 pub use rejection::reasons;
-pub use request::{
-    Closing, ConnectionService, DecideSettings, Gateway, GatewayState, Snapshot, near,
-};
+pub use request::{Closing, DecideSettings, Gateway, GatewayState, Snapshot, near};
 
 /// Runs the example of the README as a test.
 #[cfg(doctest)]

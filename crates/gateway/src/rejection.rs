@@ -174,6 +174,11 @@ impl Rejection {
     pub fn retry_after(&self) -> Option<Micros> {
         match self {
             Self::Denied(refused) if !refused.never_fits => refused.retry_after,
+            Self::Unidentified { refusal, .. }
+                if refusal.reason == IdentityReason::Token(JwtError::NoKeys) =>
+            {
+                Some(Micros::from_secs(1))
+            }
             Self::StoreDown(_)
             | Self::Overloaded
             | Self::HeldBodies

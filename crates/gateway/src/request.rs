@@ -15,13 +15,9 @@ pub(crate) mod request_context;
 pub(crate) mod respond;
 mod snapshot;
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use http::{HeaderMap, Request, Response};
-use hyper::service::Service;
 
 use super::forward::Forwarded;
 use super::forward::body::{Guarded, ResponseBody};
@@ -121,37 +117,5 @@ impl Handler for Gateway {
             }
             Event::Panicked => self.side.shared.metrics.panicked(),
         }
-    }
-}
-
-/// The gateway, serving one connection.
-#[derive(Clone)]
-pub struct ConnectionService {
-    gateway: Rc<Gateway>,
-    connection: Rc<ConnInfo>,
-}
-
-impl ConnectionService {
-    /// Serves the requests that arrive over `connection`.
-    pub fn new(gateway: Rc<Gateway>, connection: ConnInfo) -> Self {
-        Self {
-            gateway,
-            connection: Rc::new(connection),
-        }
-    }
-}
-
-impl<B: Into<Inbound>> Service<Request<B>> for ConnectionService {
-    type Response = Response<<Gateway as Handler>::Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
-
-    fn call(&self, request: Request<B>) -> Self::Future {
-        let Self {
-            gateway,
-            connection,
-        } = self.clone();
-        let request = request.map(Into::into);
-        Box::pin(async move { Ok(gateway.handle(&connection, request).await) })
     }
 }

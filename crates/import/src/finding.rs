@@ -2,10 +2,21 @@
 
 use std::fmt;
 
+use tollgate_config::yaml::Node;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub file: String,
     pub line: usize,
+}
+
+impl Place {
+    pub(crate) fn of(node: &Node) -> Self {
+        Self {
+            file: node.file.to_string(),
+            line: node.line,
+        }
+    }
 }
 
 impl fmt::Display for Place {

@@ -1,9 +1,9 @@
 //! Kubernetes Ingress manifests with the annotations of ingress-nginx, whose controller makes `limit_req` of them.
 
 use crate::compare::{Choice, Takes, Turn};
-use crate::draft::{Counting, Draft, Limit, Route, Target, clients, either};
+use crate::draft::{Counting, Draft, Limit, Place, Route, Target, clients, either};
 use crate::nginx::numbers::{self, Rate};
-use crate::tree::{Node, Placed as _};
+use crate::tree::Node;
 use crate::words;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
@@ -91,7 +91,7 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
     let has_both = is_set("limit-connections") && (is_set("limit-rps") || is_set("limit-rpm"));
     let mut made = Vec::new();
     for (key, node) in &annotations {
-        let place = node.place();
+        let place = Place::of(node);
         let what = format!("{key}: {}", node.text().unwrap_or("?"));
         let count = number(key);
         let (limit, mut differences, kind) = match (*key, count) {
@@ -155,11 +155,11 @@ fn routes(ingress: &Node, limits: &[String], draft: &mut Draft) {
             let target = path
                 .get("backend")
                 .map_or(Target::Unknown, |backend| target(backend, namespace));
-            let route = Route::new(Some(path.place()), format!("{host}{pattern}"), target);
+            let route = Route::new(Some(Place::of(path)), format!("{host}{pattern}"), target);
             let mut route = route.taking(takes, Turn::Ranked, rank);
             route.limits = limits.to_vec();
             if let Some((key, node)) = expressions {
-                let place = node.place();
+                let place = Place::of(node);
                 let words = format!(
                     "{key} ({place}) makes regular expressions of the paths of a host, which go before others"
                 );
@@ -169,7 +169,7 @@ fn routes(ingress: &Node, limits: &[String], draft: &mut Draft) {
         }
     }
     if let Some(backend) = spec.get("defaultBackend").or_else(|| spec.get("backend")) {
-        let route = Route::new(Some(backend.place()), "/**", target(backend, namespace));
+        let route = Route::new(Some(Place::of(backend)), "/**", target(backend, namespace));
         let mut route = route.taking(Takes::Prefix("/".to_owned()), Turn::Ranked, 0);
         route.limits = limits.to_vec();
         draft.route(route);

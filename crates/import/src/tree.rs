@@ -11,20 +11,6 @@ use crate::{ImportError, Place, Source};
 use tollgate_config::yaml::{MOST, YamlError, read};
 pub(crate) use tollgate_config::yaml::{Node, Value};
 
-/// What messages call the place of a node.
-pub(crate) trait Placed {
-    fn place(&self) -> Place;
-}
-
-impl Placed for Node {
-    fn place(&self) -> Place {
-        Place {
-            file: self.file.to_string(),
-            line: self.line,
-        }
-    }
-}
-
 impl Draft {
     /// Says of each unread member of a construct that was read that it is not imported. `defaults`:
     /// members that say what holds without them.
@@ -67,7 +53,7 @@ impl Draft {
             return;
         }
         let speaks = |is_of: fn(&str) -> bool| is_of(key) || member.text().is_some_and(is_of);
-        let place = member.place();
+        let place = Place::of(member);
         let what = match (key, member.text()) {
             ("", text) => text.unwrap_or_default().to_owned(),
             (_, Some(text)) => format!("{key}: {text}"),

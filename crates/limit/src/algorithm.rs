@@ -9,7 +9,7 @@ use super::quota::{Quota, QuotaError, Rate, UNITS_MAX};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
-use super::time::Timestamp;
+use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -311,5 +311,32 @@ impl Algorithm {
     /// Whether its units are places, which requests hold until they end.
     pub const fn holds_places(&self) -> bool {
         matches!(self, Self::InFlight(_))
+    }
+}
+
+impl Algorithm {
+    /// The most units at once; a concurrency limit has none.
+    pub fn burst(&self) -> u64 {
+        self.quota().map_or(0, |quota| quota.burst)
+    }
+
+    /// The time in which an empty bucket fills, or a window passes; a concurrency limit has none.
+    pub fn fill_time(&self) -> Option<Micros> {
+        let quota = self.quota()?;
+        Some(match self {
+            Self::TokenBucket(_) => quota.time_for(quota.burst),
+            _ => quota.period,
+        })
+    }
+
+    /// The longest a request may wait.
+    pub fn max_wait(&self) -> Micros {
+        match self {
+            Self::TokenBucket(bucket) => bucket.max_wait(),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.max_wait(),
+            Self::SlidingWindow(window) => window.max_wait(),
+            Self::SlidingLog(log) => log.max_wait(),
+            Self::InFlight(_) => Micros::ZERO,
+        }
     }
 }

@@ -42,17 +42,6 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
     }
 }
 
-/// The state of the buckets, without charging: each verdict is what a draw of that cost would get
-/// now.
-pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) -> Vec<Standing> {
-    let standing = |(claim, state): (&Claim<'_>, &Option<State>)| {
-        let algorithm = claim.limit.algorithm.under(claim.conditions);
-        let verdict = Verdict::from(&algorithm.judge(state.as_ref(), claim.cost, now));
-        Standing::new(verdict, algorithm.report(state.as_ref(), now))
-    };
-    claims.iter().zip(states).map(standing).collect()
-}
-
 impl Draw {
     /// How long a granted request must be held.
     pub fn wait(&self, claims: &[Claim<'_>]) -> Micros {

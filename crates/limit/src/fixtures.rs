@@ -1,6 +1,10 @@
 //! Limits for tests of the core.
 
-use super::{Algorithm, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
+use super::bucket::State;
+use super::{
+    Algorithm, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Standing, Terms,
+    Timestamp, Verdict, WhenDown,
+};
 
 /// Every kind of limit that has a rate.
 pub const RATES: [Kind; 5] = [
@@ -46,4 +50,15 @@ pub fn per_minute(name: &str, amount: u64, burst: u64) -> Limit {
             ..terms(Kind::TokenBucket, amount, Micros::from_secs(60))
         },
     )
+}
+
+/// The state of the buckets, without charging: each verdict is what a draw of that cost would get
+/// now.
+pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) -> Vec<Standing> {
+    let standing = |(claim, state): (&Claim<'_>, &Option<State>)| {
+        let algorithm = claim.limit.algorithm.under(claim.conditions);
+        let verdict = Verdict::from(&algorithm.judge(state.as_ref(), claim.cost, now));
+        Standing::new(verdict, algorithm.report(state.as_ref(), now))
+    };
+    claims.iter().zip(states).map(standing).collect()
 }

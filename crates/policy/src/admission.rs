@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::identity::{Evidence, IdentityReason, IdentityRefusal, Signatures};
+use super::jwt::JwtError;
 use super::router::Match;
 use super::{BodyFacts, Claims, Descriptor, Identified, Policy, SentBody};
 
@@ -149,12 +150,13 @@ pub fn sent<'r>(request: &Descriptor<'r>, length: Option<u64>) -> SentBody<'r> {
 }
 
 impl IdentityRefusal {
-    /// The status of the refusal: 400 if the request is malformed, otherwise 401.
+    /// The status of the refusal: 400 if the request is malformed, 503 if the gateway has no keys to
+    /// verify its token, otherwise 401.
     pub const fn status(&self) -> StatusCode {
-        if self.reason.is_malformed() {
-            StatusCode::BAD_REQUEST
-        } else {
-            StatusCode::UNAUTHORIZED
+        match self.reason {
+            IdentityReason::Token(JwtError::NoKeys) => StatusCode::SERVICE_UNAVAILABLE,
+            reason if reason.is_malformed() => StatusCode::BAD_REQUEST,
+            _ => StatusCode::UNAUTHORIZED,
         }
     }
 }

@@ -6,13 +6,9 @@
 
 mod admitted;
 mod digest;
-mod document;
 mod facts;
-mod form;
 mod graphql;
-mod kind;
 mod opening;
-mod operation_flaw;
 mod wanted;
 
 use std::sync::Arc;
@@ -21,16 +17,15 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
+use super::descriptor::{Several, only_line};
 use super::json::{Member, Reader, Value};
 use super::source;
 use facts::ReadState;
-use kind::{Kind, kind};
 use opening::{Opened, Opening};
 use wanted::{RPC, STREAM};
 
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
 pub use facts::BodyFacts;
-pub use operation_flaw::OperationFlaw;
 pub use wanted::{Wanted, WantedFacts};
 
 /// How bodies are read for what they say.
@@ -249,7 +244,7 @@ impl BodyReading {
             lacks_usage: false,
         };
         if let Some(text) = &self.form {
-            facts.fields = form::fields(&facts.wanted.forms, self.asked.forms, text)?;
+            facts.fields = form_fields(&facts.wanted.forms, self.asked.forms, text)?;
         }
         facts.lacks_usage = self.asked.usage && lacks_usage(&facts);
         if let (Some(text), true) = (&self.text, facts.members.is_some()) {
@@ -277,10 +272,133 @@ pub(super) fn check_query(asked: WantedFacts, query: Option<&str>) -> Result<(),
     let is_said = |name: &str| {
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
     };
-    if asked.graphql && document::names().any(is_said) {
+    if asked.graphql && facts::document_names().any(is_said) {
         return Err(OperationFlaw::InTarget.into());
     }
     Ok(())
+}
+
+/// The fields of `text` that are asked for, by their places in `names`.
+fn form_fields(
+    names: &[String],
+    asked: u64,
+    text: &[u8],
+) -> Result<SmallVec<[(usize, Vec<u8>); 1]>, BodyFlaw> {
+    let mut found = SmallVec::new();
+    for place in crate::json::places(asked) {
+        let value = source::parameter(text, &names[place]).map_err(|_| BodyFlaw::Ambiguous)?;
+        found.extend(value.map(|value| (place, value.into_owned())));
+    }
+    Ok(found)
+}
+
+/// Refuses a field that the target of the request states as well, with another value: servlets, for
+/// example, join the parameters of both and read the first.
+///
+/// # Errors
+/// If there is one.
+fn check_fields_beside(facts: &BodyFacts, query: &str) -> Result<(), BodyFlaw> {
+    for (place, value) in &facts.fields {
+        match source::parameter(query.as_bytes(), &facts.wanted.forms[*place]) {
+            Ok(None) => {}
+            Ok(Some(other)) if *other == **value => {}
+            Ok(Some(_)) | Err(_) => return Err(BodyFlaw::Ambiguous),
+        }
+    }
+    Ok(())
+}
+
+/// The reason why it is not clear which operation a GraphQL request executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.words())]
+pub enum OperationFlaw {
+    /// The document is no GraphQL, or has a character that servers read differently.
+    Syntax,
+    /// The document has no operation.
+    Absent,
+    /// The document has several operations, and the request says none of them.
+    Several,
+    /// The operation that the request says is not in the document.
+    Unknown,
+    /// There is no document (a persisted query), and the request says no operation: only the server
+    /// knows what is executed.
+    Unsaid,
+    /// The request names another document beside its own.
+    Beside,
+    /// The target of the request names a document or an operation too.
+    InTarget,
+}
+
+impl OperationFlaw {
+    /// In words, for the client and for `explain`.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Syntax => {
+                "`query` is not GraphQL, or has characters that servers read differently."
+            }
+            Self::Absent => "`query` has no operation.",
+            Self::Several => {
+                "`query` has several operations, and `operationName` says none of them."
+            }
+            Self::Unknown => "`query` does not have the operation that `operationName` says.",
+            Self::Unsaid => {
+                "`query` is missing or empty, and `operationName` does not say the operation."
+            }
+            Self::Beside => {
+                "`query` is not the only document: `extensions`, `id` or another member names one as well."
+            }
+            Self::InTarget => {
+                "`query`, `operationName` and other names of GraphQL documents must not be parameters of the URL here."
+            }
+        }
+    }
+}
+
+/// The kind of a body, by its Content-Type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// JSON, or no type: many servers then take it for JSON.
+    Json,
+    Form,
+    Other,
+}
+
+/// The kind of a body with these headers.
+fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
+    let given = only_line(headers, &CONTENT_TYPE).map_err(|Several| BodyFlaw::Ambiguous)?;
+    let Some(given) = given else {
+        return Ok(Kind::Json);
+    };
+    let text = given.to_str().map_err(|_| BodyFlaw::Ambiguous)?;
+    let mut parts = text.split(';').map(str::trim);
+    let named = parts.next().unwrap_or_default();
+    for part in parts {
+        let charset = part
+            .split_once('=')
+            .filter(|(parameter, _)| parameter.trim().eq_ignore_ascii_case("charset"))
+            .map(|(_, name)| name.trim().trim_matches('"'));
+        if charset.is_some_and(|name| !is_one_of(name, &["utf-8", "utf8", "us-ascii"])) {
+            return Err(BodyFlaw::Charset);
+        }
+    }
+    // Some servers end the type at a comma or a blank.
+    let named = named.split([',', ' ', '\t']).next().unwrap_or_default();
+    let suffix = named.rsplit_once('+').map_or("", |(_, suffix)| suffix);
+    Ok(
+        if is_one_of(named, &["", "application/json", "text/json"]) || is_one_of(suffix, &["json"])
+        {
+            Kind::Json
+        } else if is_one_of(named, &["application/x-www-form-urlencoded"]) {
+            Kind::Form
+        } else {
+            Kind::Other
+        },
+    )
+}
+
+/// Whether a name, whatever its case, is one of these.
+fn is_one_of(name: &str, known: &[&str]) -> bool {
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 #[cfg(test)]

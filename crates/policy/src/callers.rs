@@ -1,5 +1,6 @@
 //! Known callers, stored by the SHA-256 of their key, so that the file contains no secret.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -12,12 +13,28 @@ use tollgate_limit::hex;
 /// A look-up hashes the given key and searches for the digest. The search need not be constant in
 /// time: its timing reveals only something about a digest, and a client cannot steer its digest
 /// towards a stored one without finding preimages.
+///
+/// A caller takes 40 bytes and its name, because a list may have hundreds of thousands of callers; a
+/// [`Caller`] is made of them when it is found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callers {
-    by_digest: Vec<([u8; 32], Arc<Caller>)>,
+    listed: Vec<Listed>,
+    /// Their names, one after the other.
+    names: Box<str>,
+    tiers: Vec<Arc<str>>,
 }
 
-/// One known caller. Callers of one tier share its name, so that each of a long list takes little memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Listed {
+    digest: [u8; 32],
+    /// Where its name begins in the names.
+    name: u32,
+    /// Its tier, by index.
+    tier: Option<NonZeroU16>,
+    has_own_numbers: bool,
+}
+
+/// One known caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Its name, for logs and keys. Several keys may have the same name; they share its buckets.
@@ -27,57 +44,120 @@ pub struct Caller {
     pub numbers: Option<Arc<str>>,
 }
 
+impl Caller {
+    /// The caller of this name and tier; whether it has numbers of its own.
+    pub fn new(name: &str, tier: Option<Arc<str>>, has_own_numbers: bool) -> Self {
+        Self {
+            name: name.into(),
+            tier,
+            numbers: has_own_numbers.then(|| own_numbers(name).into()),
+        }
+    }
+}
+
+/// The name of a caller's own numbers among the variants of a limit. No tier name contains a space.
+pub fn own_numbers(caller: &str) -> String {
+    format!("caller {caller}")
+}
+
 impl Callers {
     /// Sorts the callers by digest.
     ///
     /// # Errors
     /// The names of two callers with one digest.
+    ///
+    /// # Panics
+    /// If their names have 4 GiB, or they have more than 65,534 tiers; no file has so many.
     pub fn new(
         entries: impl IntoIterator<Item = ([u8; 32], Caller)>,
     ) -> Result<Self, (Arc<str>, Arc<str>)> {
-        let mut by_digest: Vec<_> = entries
-            .into_iter()
-            .map(|(digest, caller)| (digest, Arc::new(caller)))
-            .collect();
-        by_digest.sort_by_key(|entry| entry.0);
-        match by_digest.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            Some(pair) => Err((Arc::clone(&pair[0].1.name), Arc::clone(&pair[1].1.name))),
-            None => Ok(Self { by_digest }),
+        let mut entries: Vec<_> = entries.into_iter().collect();
+        entries.sort_unstable_by_key(|entry| entry.0);
+        if let Some(twice) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err((Arc::clone(&twice[0].1.name), Arc::clone(&twice[1].1.name)));
         }
+        let length = entries.iter().map(|(_, caller)| caller.name.len()).sum();
+        let mut names = String::with_capacity(length);
+        let mut tiers: Vec<Arc<str>> = Vec::new();
+        let mut listed = Vec::with_capacity(entries.len());
+        for (digest, caller) in entries {
+            let name = u32::try_from(names.len()).expect("names of a file of at most 128 MiB");
+            names.push_str(&caller.name);
+            let tier = caller.tier.map(|tier| {
+                let known = tiers.iter().position(|known| *known == tier);
+                let at = known.unwrap_or_else(|| {
+                    tiers.push(tier);
+                    tiers.len() - 1
+                });
+                let number = u16::try_from(at + 1).ok().and_then(NonZeroU16::new);
+                number.expect("fewer tiers than 65,535")
+            });
+            listed.push(Listed {
+                digest,
+                name,
+                tier,
+                has_own_numbers: caller.numbers.is_some(),
+            });
+        }
+        let names = names.into_boxed_str();
+        Ok(Self {
+            listed,
+            names,
+            tiers,
+        })
     }
 
-    pub fn find(&self, key: &[u8]) -> Option<&Arc<Caller>> {
-        if self.by_digest.is_empty() {
+    pub fn find(&self, key: &[u8]) -> Option<Arc<Caller>> {
+        if self.listed.is_empty() {
             return None;
         }
         let digest: [u8; 32] = Sha256::digest(key).into();
         let place = self
-            .by_digest
-            .binary_search_by_key(&digest, |entry| entry.0)
+            .listed
+            .binary_search_by_key(&digest, |one| one.digest)
             .ok()?;
-        Some(&self.by_digest[place].1)
+        Some(Arc::new(self.at(place)))
     }
 
     /// A caller by its name, for tests in the file and for `explain`.
-    pub fn named(&self, name: &str) -> Option<&Arc<Caller>> {
-        self.by_digest
-            .iter()
-            .map(|(_, caller)| caller)
-            .find(|caller| &*caller.name == name)
+    pub fn named(&self, name: &str) -> Option<Arc<Caller>> {
+        let place = self.names().position(|known| known == name)?;
+        Some(Arc::new(self.at(place)))
+    }
+
+    /// The name of every caller, in no particular order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        (0..self.listed.len()).map(|place| self.name(place))
     }
 
     /// Every caller, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Caller>> {
-        self.by_digest.iter().map(|(_, caller)| caller)
+    pub fn iter(&self) -> impl Iterator<Item = Caller> {
+        (0..self.listed.len()).map(|place| self.at(place))
+    }
+
+    fn name(&self, place: usize) -> &str {
+        let start = |place: usize| self.listed.get(place).map(|one| one.name as usize);
+        let end = start(place + 1).unwrap_or(self.names.len());
+        &self.names[self.listed[place].name as usize..end]
+    }
+
+    fn at(&self, place: usize) -> Caller {
+        let Listed {
+            tier,
+            has_own_numbers,
+            ..
+        } = self.listed[place];
+        let tier = tier.map(|tier| Arc::clone(&self.tiers[usize::from(tier.get()) - 1]));
+        Caller::new(self.name(place), tier, has_own_numbers)
     }
 
     pub fn len(&self) -> usize {
-        self.by_digest.len()
+        self.listed.len()
     }
 
     /// Whether no key is known.
     pub fn is_empty(&self) -> bool {
-        self.by_digest.is_empty()
+        self.listed.is_empty()
     }
 }
 
@@ -115,11 +195,7 @@ mod tests {
     const TEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
     fn caller(name: &str) -> Caller {
-        Caller {
-            name: name.into(),
-            tier: None,
-            numbers: None,
-        }
+        Caller::new(name, None, false)
     }
 
     #[test]
@@ -132,8 +208,8 @@ mod tests {
         ]);
         let callers = callers.expect("distinct digests");
         assert_eq!(
-            callers.find(b"test").map(|caller| &*caller.name),
-            Some("acme")
+            callers.find(b"test").map(|caller| caller.name.to_string()),
+            Some("acme".to_owned())
         );
         assert_eq!(callers.find(b"test "), None);
         assert_eq!(callers.find(b""), None);
@@ -142,6 +218,28 @@ mod tests {
             twice.err().map(|(a, b)| (a.to_string(), b.to_string())),
             Some(("a".into(), "b".into()))
         );
+    }
+
+    #[test]
+    fn callers_of_a_list_keep_their_names_tiers_and_numbers() {
+        let tier = |name: &str| Some(Arc::from(name));
+        let all = [
+            Caller::new("acme", tier("pro"), false),
+            Caller::new("", None, true),
+            Caller::new("bolt", tier("free"), true),
+            Caller::new("café", tier("pro"), false),
+        ];
+        let digests = [7, 1, 9, 3].map(|first| [first; 32]);
+        let callers = Callers::new(digests.into_iter().zip(all.clone())).expect("distinct");
+        let sorted = [1, 3, 0, 2].map(|place: usize| all[place].clone());
+        assert_eq!(callers.iter().collect::<Vec<_>>(), sorted);
+        assert_eq!(
+            callers.names().collect::<Vec<_>>(),
+            ["", "café", "acme", "bolt"]
+        );
+        assert_eq!(callers.named("bolt").as_deref(), Some(&all[2]));
+        assert_eq!(all[2].numbers.as_deref(), Some("caller bolt"));
+        assert_eq!(size_of::<Listed>(), 40);
     }
 
     #[test]

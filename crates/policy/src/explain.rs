@@ -12,7 +12,7 @@ use super::admission::sent;
 use super::claims::{Identified, SentBody, is_enforced};
 use super::descriptor::Descriptor;
 use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
-use super::pattern::overlap::takes_method;
+use super::pattern::takes_method;
 use super::pattern::{Pattern, Segment};
 use super::router::{Match, body_matches, header_matches};
 use super::source::Source;

@@ -7,8 +7,12 @@
 //! count as missing; otherwise a client could send a broken token to get the limits of an anonymous
 //! caller.
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
+use arc_swap::ArcSwap;
+use http::Uri;
 use jsonwebtoken::{Validation, decode, decode_header};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -19,15 +23,52 @@ mod verified;
 
 use super::jwt_keys::{KEYS_TRIED, KeySet};
 use super::pattern::ParseError;
+use super::upstream::PemFile;
+use tollgate_limit::Micros;
 use verified::Verified;
 
 /// How tokens are verified, with a bounded cache of verified tokens.
 #[derive(Debug)]
 pub struct JwtPolicy {
-    keys: KeySet,
+    keys: ArcSwap<Keys>,
     settings: JwtSettings,
     wanted: Vec<String>,
+    fetched_from: Option<KeysUrl>,
+    /// Woken when a token names a key that is not there.
+    fetcher: OnceLock<Waker>,
+}
+
+/// The keys in force, with the tokens that they verified: a key that is withdrawn takes them along.
+#[derive(Debug, Default)]
+struct Keys {
+    set: KeySet,
     verified: Verified,
+}
+
+/// Where keys are fetched from, as data. Fetches nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeysUrl {
+    /// The JWKS document or, with an issuer, the issuer's OpenID configuration, which names it.
+    pub url: Uri,
+    pub issuer: Option<String>,
+    pub settings: FetchSettings,
+}
+
+/// How keys are fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchSettings {
+    /// The most time between two attempts while the provider responds.
+    pub refresh: Micros,
+    /// The least time from an attempt to one that an unknown key id causes.
+    pub unknown_kid: Micros,
+    /// How long one attempt may take, with its redirects.
+    pub timeout: Micros,
+    /// Hosts besides that of the URL which redirects and the OpenID configuration may lead to.
+    pub hosts: Vec<Arc<str>>,
+    /// Whether a host name may resolve to a private address.
+    pub private_addresses: bool,
+    /// Certificates (PEM) to trust instead of the platform's.
+    pub ca_file: Option<PemFile>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -49,6 +90,9 @@ pub enum JwtError {
     /// Its algorithm is not on the list.
     #[error("signed with an algorithm that is not accepted")]
     Algorithm,
+    /// The keys are fetched, and have not been yet: the token may be valid.
+    #[error("the keys have not been fetched yet")]
+    NoKeys,
     /// No key has its key id and algorithm.
     #[error("no key fits the token's key id and algorithm")]
     UnknownKey,
@@ -74,6 +118,7 @@ crate::labels! {
     JwtError {
         Self::Malformed => "token_malformed",
         Self::Algorithm => "token_algorithm",
+        Self::NoKeys => "token_keys_not_fetched",
         Self::UnknownKey => "token_unknown_key",
         Self::Signature => "token_signature",
         Self::Expired => "token_expired",
@@ -115,19 +160,60 @@ impl JwtPolicy {
         if settings.algorithms.is_empty() {
             return Err("at least one algorithm must be accepted, such as `ES256`".into());
         }
-        Ok(Self {
-            keys: KeySet::parse(keys, &settings.algorithms)?,
+        let set = KeySet::parse(keys, &settings.algorithms)?;
+        Ok(Self::with(set, settings, None))
+    }
+
+    /// Without keys until they are fetched ([`JwtPolicy::replace_keys`]).
+    pub fn fetched(settings: JwtSettings, from: KeysUrl) -> Self {
+        Self::with(KeySet::default(), settings, Some(from))
+    }
+
+    fn with(set: KeySet, settings: JwtSettings, fetched_from: Option<KeysUrl>) -> Self {
+        let keys = Keys {
+            set,
+            verified: Verified::default(),
+        };
+        Self {
+            keys: ArcSwap::from_pointee(keys),
             settings,
             wanted: Vec::new(),
+            fetched_from,
+            fetcher: OnceLock::new(),
+        }
+    }
+
+    /// Where its keys are fetched from; `None`: they are in the configuration.
+    pub fn fetched_from(&self) -> Option<&KeysUrl> {
+        self.fetched_from.as_ref()
+    }
+
+    /// Puts the keys of a fetched JWKS document in force, at once; returns their number.
+    ///
+    /// # Errors
+    /// Why it has no usable key, in one sentence; the keys in force stay.
+    pub fn replace_keys(&self, document: &[u8]) -> Result<usize, String> {
+        let set = KeySet::of_document(document, &self.settings.algorithms)?;
+        let count = set.len();
+        self.keys.store(Arc::new(Keys {
+            set,
             verified: Verified::default(),
-        })
+        }));
+        Ok(count)
+    }
+
+    /// Wakes `fetcher` whenever a token names a key that is not there. Only the first one given is
+    /// woken.
+    pub fn on_unknown_key(&self, fetcher: Waker) {
+        let _ = self.fetcher.set(fetcher);
     }
 
     /// An algorithm that has more keys than are tried for a token without a key id, and their
     /// number.
     pub fn untried(&self) -> Option<(Algorithm, usize)> {
+        let keys = self.keys.load();
         let fitting =
-            |algorithm: &Algorithm| (*algorithm, self.keys.fitting(*algorithm, None).count());
+            |algorithm: &Algorithm| (*algorithm, keys.set.fitting(*algorithm, None).count());
         let algorithms = self.settings.algorithms.iter();
         algorithms.map(fitting).find(|(_, keys)| *keys > KEYS_TRIED)
     }
@@ -164,7 +250,8 @@ impl JwtPolicy {
         // The hash includes the signature; otherwise a forged token would find the claims of a
         // valid one.
         let digest: [u8; 32] = Sha256::digest(token).into();
-        Ok(self
+        let keys = self.keys.load();
+        Ok(keys
             .verified
             .find(&digest, now)
             .ok_or(Unknown { token, digest }))
@@ -177,7 +264,8 @@ impl JwtPolicy {
         now: u64,
     ) -> Result<Arc<VerifiedClaims>, JwtError> {
         let Unknown { token, digest } = unknown;
-        let payload = self.check_signature(token)?;
+        let keys = self.keys.load();
+        let payload = self.check_signature(&keys.set, token)?;
         let until = self.check_claims(&payload, now)?;
         let wanted = self
             .wanted
@@ -188,13 +276,13 @@ impl JwtPolicy {
         });
         let texts = claims.claims.iter().filter_map(|(_, value)| value.as_ref());
         if texts.map(String::len).sum::<usize>() <= REMEMBERED_MAX {
-            self.verified
+            keys.verified
                 .insert(digest, until, Arc::clone(&claims), now);
         }
         Ok(claims)
     }
 
-    fn check_signature(&self, token: &[u8]) -> Result<Map<String, Value>, JwtError> {
+    fn check_signature(&self, keys: &KeySet, token: &[u8]) -> Result<Map<String, Value>, JwtError> {
         let header = decode_header(token).map_err(|_| JwtError::Malformed)?;
         if header.crit.is_some() {
             // RFC 7515 section 4.1.11: extensions that are not understood make the token invalid.
@@ -203,6 +291,9 @@ impl JwtPolicy {
         if !self.settings.algorithms.contains(&header.alg) {
             return Err(JwtError::Algorithm);
         }
+        if keys.len() == 0 {
+            return Err(JwtError::NoKeys);
+        }
         let mut validation = Validation::new(header.alg);
         // The jsonwebtoken crate would read the system's clock; `check_claims` checks times, issuer
         // and audience.
@@ -210,8 +301,7 @@ impl JwtPolicy {
         validation.validate_exp = false;
         validation.validate_aud = false;
         let mut why = JwtError::UnknownKey;
-        for key in self
-            .keys
+        for key in keys
             .fitting(header.alg, header.kid.as_deref())
             .take(KEYS_TRIED)
         {
@@ -219,6 +309,12 @@ impl JwtPolicy {
                 Ok(data) => return Ok(data.claims),
                 Err(error) => why = reason(&error),
             }
+        }
+        // A token without a key id may be by a key that the issuer has added, like one with an
+        // unknown key id.
+        let is_known = header.kid.is_some_and(|id| keys.has(&id));
+        if let (false, Some(fetcher)) = (is_known, self.fetcher.get()) {
+            fetcher.wake_by_ref();
         }
         Err(why)
     }
@@ -263,6 +359,25 @@ impl JwtPolicy {
         }
         Ok(until)
     }
+}
+
+/// Whether keys may be fetched from there: over TLS, or from this machine.
+///
+/// # Errors
+/// Why not.
+pub fn may_be_fetched(url: &Uri) -> Result<(), &'static str> {
+    match (url.scheme_str(), url.host()) {
+        (Some("https"), Some(_)) => Ok(()),
+        (Some("http"), Some(host)) if is_of_this_machine(host) => Ok(()),
+        (Some("http"), _) => Err("anyone between could send other keys"),
+        _ => Err("only https is known"),
+    }
+}
+
+/// Whether a host is this machine, by an address or by `localhost`.
+pub fn is_of_this_machine(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Reads the name of an algorithm.

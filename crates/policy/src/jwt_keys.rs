@@ -4,8 +4,8 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use serde_json::Value;
 
-/// The keys of one file.
-#[derive(Debug)]
+/// The keys of one document; none: they have not been fetched.
+#[derive(Debug, Default)]
 pub(super) struct KeySet {
     keys: Vec<VerifyingKey>,
 }
@@ -21,13 +21,35 @@ impl KeySet {
     /// Reads a JWKS document, PEM public keys, or a raw secret, for use under `algorithms`.
     pub(super) fn parse(bytes: &[u8], algorithms: &[Algorithm]) -> Result<Self, String> {
         let text = bytes.trim_ascii();
-        let mut keys = if text.starts_with(b"{") {
+        let keys = if text.starts_with(b"{") {
             parse_jwks(text)?
         } else if text.starts_with(b"-----BEGIN") {
             parse_pem(text)?
         } else {
             parse_secret(text, algorithms)?
         };
+        let set = Self::limited(keys, algorithms)?;
+        let is_useless = |one: &&Algorithm| set.fitting(**one, None).next().is_none();
+        if let Some(useless) = algorithms.iter().find(is_useless) {
+            return Err(format!(
+                "none of the keys is for {useless:?}, which `algorithms` accepts"
+            ));
+        }
+        Ok(set)
+    }
+
+    /// Reads a JWKS document that was fetched. Its issuer decides which keys it has, so that it need
+    /// not have one for each of the algorithms.
+    pub(super) fn of_document(text: &[u8], algorithms: &[Algorithm]) -> Result<Self, String> {
+        let set = Self::limited(parse_jwks(text)?, algorithms)?;
+        match set.keys.is_empty() {
+            true => Err(format!("none of the keys is for {algorithms:?}")),
+            false => Ok(set),
+        }
+    }
+
+    /// The keys for these algorithms.
+    fn limited(mut keys: Vec<VerifyingKey>, algorithms: &[Algorithm]) -> Result<Self, String> {
         if keys.len() > KEYS_MAX {
             return Err(format!(
                 "there are {} keys; at most {KEYS_MAX} are held",
@@ -42,11 +64,6 @@ impl KeySet {
             keys.iter()
                 .filter(move |key| key.algorithms.contains(algorithm))
         };
-        if let Some(useless) = algorithms.iter().find(|one| fitting(one).next().is_none()) {
-            return Err(format!(
-                "none of the keys is for {useless:?}, which `algorithms` accepts"
-            ));
-        }
         for algorithm in algorithms {
             let nameless = fitting(algorithm).filter(|key| key.id.is_none()).count();
             if nameless > KEYS_TRIED {
@@ -58,6 +75,15 @@ impl KeySet {
         }
         keys.retain(|key| !key.algorithms.is_empty());
         Ok(Self { keys })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether a key has this id.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.keys.iter().any(|key| key.id.as_deref() == Some(id))
     }
 
     /// The keys for `algorithm` with this id. A key without an id fits any; a token without one, any key.

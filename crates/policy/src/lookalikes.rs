@@ -4,7 +4,7 @@
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderName};
 
-use crate::source::blanks;
+use crate::source::has_odd_blanks_around;
 
 /// Whether a name has a character that is no letter, no digit and no hyphen: some servers take each
 /// of them for an underscore, and that for a hyphen.
@@ -79,7 +79,7 @@ impl Guarded {
             let mut lines = headers.get_all(name).iter();
             let first = lines.next();
             lines.any(|line| Some(line) != first)
-                || first.is_some_and(|line| blanks::are_around(line.as_bytes().trim_ascii()))
+                || first.is_some_and(|line| has_odd_blanks_around(line.as_bytes().trim_ascii()))
         })
     }
 

@@ -260,16 +260,16 @@ impl Policy {
             .ok_or_else(|| LookupError::Identity(identity.to_owned()))?;
         let identity = &self.identities[index];
         let callers = identity.callers.as_ref().map(|callers| callers.load());
-        let named = callers.as_ref().filter(|_| by_name).and_then(|callers| {
-            let caller = callers.named(values.first()?)?;
-            Some(Arc::clone(caller))
-        });
+        let named = callers
+            .as_ref()
+            .filter(|_| by_name)
+            .and_then(|callers| callers.named(values.first()?));
         let spelt: Vec<_> = match named {
             // A name follows no rule of a key.
             Some(_) => Vec::new(),
             None => self::spelt(identity, values)?,
         };
-        let known = named.or_else(|| callers?.find(spelt.first()?).cloned());
+        let known = named.or_else(|| callers?.find(spelt.first()?));
         if let Some(caller) = known {
             return Ok(Sought {
                 caller: Some(Arc::clone(&caller)),

@@ -1,9 +1,6 @@
 //! The pattern of a route: `[METHOD[|METHOD]] [HOST]/PATH`, parsed with the position of every
 //! mistake. Matching is in the router.
 
-pub mod overlap;
-pub mod precedence;
-
 use std::fmt;
 
 use http::{HeaderName, HeaderValue, Method};
@@ -348,6 +345,80 @@ fn parse_segment(
 
 /// The most segments a pattern may have: matching recurses once for each.
 const SEGMENTS_MAX: usize = 64;
+
+/// The place of a pattern in the order of the router. Of two patterns that take the same request, the
+/// greater one comes first. It includes whether methods are listed, and not which. Conditions on
+/// headers and the body rank lower and are not included.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Precedence {
+    host: HostRank,
+    path: Vec<SegmentRank>,
+    lists_methods: bool,
+}
+
+/// Any host, then wildcards by the length of their suffix, then one host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum HostRank {
+    Any,
+    Wildcard(usize),
+    Exact,
+}
+
+/// The last segment of a path is always `End` or `Rest`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum SegmentRank {
+    Rest,
+    End,
+    Capture,
+    Literal,
+}
+
+impl Pattern {
+    /// Its place in the order of the router.
+    pub fn precedence(&self) -> Precedence {
+        let host = match &self.host {
+            HostPattern::Any => HostRank::Any,
+            HostPattern::Wildcard(suffix) => HostRank::Wildcard(suffix.len()),
+            HostPattern::Exact(_) => HostRank::Exact,
+        };
+        let segments = self.path.iter().map(|segment| match segment {
+            Segment::Literal(_) => SegmentRank::Literal,
+            Segment::Capture(_) => SegmentRank::Capture,
+            Segment::Rest => SegmentRank::Rest,
+        });
+        Precedence {
+            host,
+            path: segments.chain([SegmentRank::End]).collect(),
+            lists_methods: !self.methods.is_empty(),
+        }
+    }
+}
+
+/// Whether a route that lists `methods` takes `method`: none listed means all, and `GET` also takes
+/// `HEAD`.
+pub fn takes_method(methods: &[Method], method: &Method) -> bool {
+    let is_implied = *method == Method::HEAD && methods.contains(&Method::GET);
+    methods.is_empty() || methods.contains(method) || is_implied
+}
+
+/// Whether a route that lists `methods` takes all methods that a route with `others` takes.
+pub fn takes_methods(methods: &[Method], others: &[Method]) -> bool {
+    let is_taken = |method: &Method| takes_method(methods, method);
+    methods.is_empty() || !others.is_empty() && others.iter().all(is_taken)
+}
+
+/// Whether two conditions want other values of the same thing. A header may appear twice in a
+/// request, but two values of one header are meant as alternatives.
+pub fn are_alternatives<N: PartialEq, V: PartialEq>(
+    one: &[(N, Option<V>)],
+    other: &[(N, Option<V>)],
+) -> bool {
+    let differ = |(name, value): &(N, Option<V>)| {
+        let mut others = other.iter().filter(|(other, _)| other == name);
+        value.is_some() && others.any(|(_, wanted)| wanted.is_some() && wanted != value)
+    };
+    one.iter().any(differ)
+}
 
 #[cfg(test)]
 mod tests;

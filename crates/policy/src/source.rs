@@ -2,7 +2,6 @@
 //! missing key means.
 
 mod authorization;
-pub(crate) mod blanks;
 mod credentials;
 mod reading;
 #[cfg(test)]
@@ -176,4 +175,61 @@ pub fn json_path(path: &str) -> Result<Vec<String>, ParseError> {
     let end = if empty { path.len() } else { at + 1 };
     let what = "names joined by dots were expected, like `usage.total_tokens`";
     Err(ParseError::new(at..end, what))
+}
+
+// White space beyond that of ASCII: many servers drop it around a value or split at it (`.trim()`, `\s`,
+// `.strip()`, `.split()`), and others do not.
+
+/// Whether some servers take `character` for white space: Unicode's, and characters that have been,
+/// or that JavaScript or .NET trim.
+pub(crate) fn is_odd_blank(character: char) -> bool {
+    let also = matches!(character, '\u{180e}' | '\u{200b}' | '\u{feff}');
+    also || !character.is_ascii() && character.is_whitespace()
+}
+
+/// Whether a byte is white space in Latin-1, as which some servers read headers.
+const fn is_odd_byte(byte: u8) -> bool {
+    matches!(byte, 0x85 | 0xa0)
+}
+
+/// Whether some servers drop the first or the last character of `value`, which has no ASCII blanks
+/// around it.
+pub(crate) fn has_odd_blanks_around(value: &[u8]) -> bool {
+    let ends = [value.first().copied(), value.last().copied()];
+    if ends.iter().flatten().all(u8::is_ascii) {
+        return false;
+    }
+    let text = String::from_utf8_lossy(value);
+    let is_utf8 = matches!(text, Cow::Borrowed(_));
+    let outer = [text.chars().next(), text.chars().next_back()];
+    outer.into_iter().flatten().any(is_odd_blank)
+        || !is_utf8 && ends.into_iter().flatten().any(is_odd_byte)
+}
+
+/// Whether some servers split `value` where others do not.
+fn has_odd_blanks(value: &[u8]) -> bool {
+    if value.is_ascii() {
+        return false;
+    }
+    match std::str::from_utf8(value) {
+        Ok(text) => text.contains(is_odd_blank),
+        Err(_) => {
+            value.iter().copied().any(is_odd_byte)
+                || String::from_utf8_lossy(value).contains(is_odd_blank)
+        }
+    }
+}
+
+/// A name without any white space around it.
+fn without_blanks(name: &[u8]) -> Cow<'_, [u8]> {
+    if name.is_ascii() {
+        return Cow::Borrowed(name.trim_ascii());
+    }
+    let is_dropped = |character: char| {
+        // What is no UTF-8 may be a blank in Latin-1.
+        let unknown = character == char::REPLACEMENT_CHARACTER;
+        unknown || character.is_ascii_whitespace() || is_odd_blank(character)
+    };
+    let text = String::from_utf8_lossy(name);
+    Cow::Owned(text.trim_matches(is_dropped).as_bytes().to_vec())
 }

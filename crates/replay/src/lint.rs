@@ -2,7 +2,7 @@
 //! lack, forwarding headers that are not trusted.
 
 use tollgate_limit::words::span;
-use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode};
+use tollgate_limit::{Kind, Limit, Micros, Mode};
 use tollgate_policy::{Policy, Scope};
 
 use crate::outcome::Outcome;
@@ -28,7 +28,7 @@ pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
             warn("no request of the log draws from it".to_owned());
             continue;
         }
-        if let Some(fill) = fill_time(&rule.live.algorithm)
+        if let Some(fill) = rule.live.algorithm.fill_time()
             && fill.0 > length
         {
             warn(format!(
@@ -126,15 +126,6 @@ fn is_tighter(one: &Limit, other: &Limit) -> bool {
         (one, other) if one == other => tight.period == wide.period && tight.amount < wide.amount,
         _ => false,
     }
-}
-
-/// How long an empty bucket takes to be full, or a window to be over.
-fn fill_time(algorithm: &Algorithm) -> Option<Micros> {
-    let quota = algorithm.quota()?;
-    Some(match algorithm.kind() {
-        Kind::TokenBucket => quota.time_for(quota.burst),
-        _ => quota.period,
-    })
 }
 
 #[cfg(test)]

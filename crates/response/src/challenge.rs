@@ -1,14 +1,13 @@
 //! The challenge of a 401 response: each 401 contains at least one (RFC 9110 11.6.1).
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 
 use tollgate_policy::Policy;
 use tollgate_policy::identity::{Identity, IdentityRefusal, Source};
 
-/// The challenge for a caller that its identity refuses; `None` for a malformed request, whose refusal
-/// is a 400.
+/// The challenge for a caller that its identity refuses; `None` for a refusal that is no 401.
 pub fn challenge(policy: &Policy, refusal: &IdentityRefusal) -> Option<HeaderValue> {
-    if refusal.reason.is_malformed() {
+    if refusal.status() != StatusCode::UNAUTHORIZED {
         return None;
     }
     let mut identities = policy.identities.iter();

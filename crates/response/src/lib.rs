@@ -7,7 +7,6 @@
 
 mod asked;
 mod challenge;
-mod decision_id;
 mod json_rpc;
 pub mod problem;
 pub mod quota_headers;
@@ -15,8 +14,8 @@ mod refusal;
 
 pub use asked::RefusalForm;
 pub use challenge::challenge;
-pub use decision_id::DecisionId;
-pub use problem::Problem;
+
+pub use problem::{DecisionId, Problem};
 pub use refusal::SpentBudget;
 pub use refusal::{
     ALLOWED, Denial, Form, Reason, Refusal, Refused, escape_json_char, write_headers,

@@ -34,8 +34,10 @@ mod table;
 
 use http::StatusCode;
 
+use tollgate_limit::printable::hex;
 use tollgate_policy::Malformed;
 use tollgate_policy::identity::IdentityReason;
+use tollgate_policy::jwt::JwtError;
 use tollgate_policy::source::Ambiguous;
 
 pub use document::{END, PROBLEM_JSON};
@@ -53,7 +55,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// 400 or 401: an identity refuses the request for this reason.
+    /// 400, 401 or 503: an identity refuses the request for this reason.
     pub const fn unidentified(reason: IdentityReason) -> Self {
         match reason {
             IdentityReason::Ambiguous(Ambiguous::Twice) => Self::KEY_TWICE,
@@ -62,6 +64,7 @@ impl Problem {
             IdentityReason::Missing => Self::KEY_MISSING,
             IdentityReason::MissingInBody => Self::KEY_MISSING_IN_BODY,
             IdentityReason::Unknown => Self::KEY_UNKNOWN,
+            IdentityReason::Token(JwtError::NoKeys) => Self::NO_KEYS,
             IdentityReason::Token(_) | IdentityReason::Unverified => Self::TOKEN,
         }
     }
@@ -96,3 +99,23 @@ const UNIMPLEMENTED: u8 = 12;
 const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
+
+/// A decision's id as text: 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionId([u8; 16]);
+
+impl DecisionId {
+    /// The id of the decision with this number. The number is mixed first, so that consecutive ids
+    /// do not look alike (the finalizer of Steele, Lea and Flood's SplitMix, which is a bijection).
+    pub fn of(count: u64) -> Self {
+        let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        Self(hex(mixed))
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("hexadecimal digits are ASCII")
+    }
+}

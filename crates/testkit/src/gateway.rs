@@ -12,12 +12,9 @@ use tollgate_net::listener::Address;
 use tollgate_store::clock::Clock;
 
 use super::client::{Answer, Connection};
-use super::front::Front;
 
 /// A running gateway; it stops when dropped.
 pub struct Gateway {
-    /// Another server in front of it, where the suite is passed a second time. Dropped first.
-    front: Option<Front>,
     running: RunningGateway,
     clock: Clock,
 }
@@ -70,11 +67,7 @@ impl Gateway {
             clock: clock.clone(),
         };
         let running = app::start(options).map_err(|error| error.to_string())?;
-        Ok(Self {
-            front: Front::start_if_asked(running.shared()),
-            running,
-            clock,
-        })
+        Ok(Self { running, clock })
     }
 
     /// Moves its clock on.
@@ -87,9 +80,6 @@ impl Gateway {
     /// Where it listens.
     #[track_caller]
     pub fn address(&self) -> SocketAddr {
-        if let Some(front) = &self.front {
-            return front.address();
-        }
         match &self.running.addresses()[0] {
             Address::Tcp(address) => *address,
             other => panic!("it listens on {other}"),

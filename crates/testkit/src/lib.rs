@@ -3,7 +3,6 @@
 //! | module | job |
 //! |---|---|
 //! | [`gateway`] | a gateway in this process: inline TOML, free ports, a clock that the test moves |
-//! | [`front`] | hyper's own server in front of that gateway |
 //! | [`upstream`] | an upstream that records what it gets |
 //! | [`llm`] | an upstream that plays a language model in the formats of OpenAI and Anthropic |
 //! | [`client`], [`frames`] | clients of HTTP/1.1 and HTTP/2 that show the very bytes |
@@ -26,7 +25,6 @@
 pub mod client;
 pub mod envoy;
 pub mod frames;
-pub mod front;
 pub mod gateway;
 pub mod llm;
 pub mod load;

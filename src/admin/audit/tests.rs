@@ -1,5 +1,11 @@
 use super::*;
 
+impl AuditLine for &str {
+    fn words(&self) -> String {
+        String::new()
+    }
+}
+
 /// A hostile operator cannot fill the disk: lines are written at once up to a bound, and then as
 /// slowly as the bound says.
 #[test]

@@ -7,8 +7,7 @@ use super::super::changes::reason;
 use super::super::events::{Events, Kind};
 use super::super::live::{Key, Now, moment};
 use super::super::resets;
-use super::checks::end;
-use super::numbers::numbers;
+use super::checks::{end, numbers};
 use crate::overrides::{End, Event, Grant, InForce, NewOverride, Setting};
 use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Placement, Timestamp};
@@ -108,7 +107,6 @@ pub struct Changed {
     pub key: Key,
     pub limits: Vec<ChangedLimit>,
     /// What the operator may not expect.
-    #[serde(default)]
     pub notes: Vec<String>,
 }
 
@@ -124,7 +122,6 @@ pub struct ChangedLimit {
     /// The one that is in force now, or would be.
     pub after: Option<Overridden>,
     /// The limit in words, with the numbers that are in force now, or would be.
-    #[serde(default)]
     pub words: String,
     pub now: Now,
 }
@@ -138,7 +135,6 @@ pub struct Overridden {
     pub operator: String,
     pub reason: String,
     /// Why it changes nothing at present; `null`: it is obeyed.
-    #[serde(default)]
     pub why_not: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! What is said about a changed override: the line of the audit, and notes for the operator.
 
+use super::checks::under;
 use super::documents::{ChangedLimit, Overridden, Wanted};
-use super::numbers::under;
 use crate::admin::api::Problem;
 use crate::admin::audit::{Audit, Entry, Line, Outcome, Prepared};
 use crate::admin::changes::{By, unrecorded};

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::args::Top;
 use super::listeners::{self, Gateway};
-use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, print_out};
+use super::{Ended, Stop};
 use crate::admin::figures::{Figures, PerSecond};
 use frame::{Frame, View};
 use terminal::{Key, Terminal};

@@ -1,11 +1,15 @@
-use crate::declare::{table, words};
+use crate::declare::{settings, table, words};
+use crate::forms::AuthoritiesPem;
+use crate::forms::BLOCK;
 use crate::lists::{Named, OneOrMany, ShortOr};
 use crate::rate::Rate;
 use crate::source::At;
 use crate::text::Text;
 use crate::validate::identities::{KeySource, WHEN_MISSING};
+use crate::validate::upstream_tls::ServerName;
 use tollgate_limit::Micros;
 use tollgate_policy::identity::WhenUnknown;
+use tollgate_policy::jwt::FetchSettings;
 
 table! {
     /// A way to identify callers.
@@ -68,8 +72,7 @@ table! {
         @required("{ name = \"acme\", tier = \"pro\" }") name: Text => "acme",
         /// Its tier, one of `[tiers]`. Default: none, so that each limit's own numbers apply.
         tier: Text => "pro",
-        /// Numbers of limits for this caller alone, in place of its tier's. Only in the main file and the files it includes, not in a
-        /// file of callers.
+        /// Numbers of limits for this caller alone, in place of its tier's. At most 10,000 callers of a file may have some.
         limits: Named<ShortOr<Rate, super::RawTier>> => { search = "500/minute" },
     }
 }
@@ -77,8 +80,14 @@ table! {
 table! {
     /// How tokens (JWT) are verified.
     RawJwt {
-        /// The public keys: a JWKS file or a PEM file, which is read again when it changes.
+        /// The public keys: a JWKS file or a PEM file, which is read again when it changes, or the `https://` URL of a JWKS document,
+        /// which is fetched.
         keys: Text => "jwks.json",
+        /// The issuer whose OpenID configuration (`/.well-known/openid-configuration`) names the keys, in place of `keys`. Without
+        /// `issuer`, it is the accepted one.
+        discovery: Text => "https://id.example.com",
+        /// How keys are fetched. Only with a URL in `keys`, or with `discovery`.
+        fetch: FetchSettings => { refresh = "10m", unknown_kid = "30s" },
         /// The shared secret of HS256, HS384 and HS512, in place of `keys`. It must come from the environment.
         secret: Text => "${JWT_SECRET}",
         /// A file that holds the shared secret.
@@ -91,5 +100,23 @@ table! {
         @required("a token must not choose its own: algorithms = [\"ES256\"]") algorithms: Vec<At<Text>> => ["ES256"],
         /// How far clocks may differ when `exp` and `nbf` are checked.
         leeway: Micros = "30s",
+    }
+}
+
+settings! {
+    /// How keys are fetched. Certificates are always verified.
+    for FetchSettings as RawFetch {
+        /// How often they are fetched, at least. The keys in force stay while that fails, and it is tried again after one to sixty seconds.
+        refresh: Micros [BLOCK] = "10m",
+        /// A key id that is not known has them fetched at once, at most once in this time.
+        unknown_kid: Micros [BLOCK] = "30s",
+        /// How long one attempt may take, with its redirects. A start without keys waits for one attempt.
+        timeout: Micros [BLOCK] = "5s",
+        /// Other hosts that redirects and the OpenID configuration may lead to. Default: none.
+        hosts: Vec<ServerName> => ["www.googleapis.com"],
+        /// Whether a host name may resolve to a private, loopback or link-local address. An address in the URL is written, and may be one.
+        private_addresses: bool = false => true,
+        /// The authorities that certificates are verified against, a PEM file. Default: the system's.
+        ca_file: Option<AuthoritiesPem> => "id-ca.pem",
     }
 }

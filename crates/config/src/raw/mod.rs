@@ -3,36 +3,31 @@
 
 mod costs;
 mod decide;
-mod domains;
 mod identities;
 mod in_flight;
 mod limits;
-mod prices;
 mod routes;
 mod server;
 mod store;
-mod tests_table;
-mod traces;
 mod upstreams;
 
 pub(crate) use costs::*;
 pub use decide::*;
-pub use domains::*;
 pub(crate) use identities::*;
 pub(crate) use in_flight::*;
 pub(crate) use limits::*;
-pub(crate) use prices::*;
 pub(crate) use routes::*;
 pub use server::*;
 pub use store::*;
-pub use tests_table::*;
-pub use traces::*;
 pub(crate) use upstreams::*;
 
-use super::declare::table;
+use super::declare::{settings, table};
 use super::lists::{Named, OneOrMany, ShortOr};
 use super::source::At;
 use super::text::Text;
+use super::validate::responses::HeaderText;
+use super::validate::tests_table::{Start, check_expect};
+use tollgate_limit::Micros;
 use tollgate_policy::Responses;
 use tollgate_policy::address::AddressPolicy;
 use tollgate_policy::upstream::Upstream;
@@ -77,4 +72,43 @@ table! {
         /// Tests: requests and the verdicts that are expected. `tollgate check` runs them in virtual time.
         tests: Vec<At<RawTest>> => [{ send = "6 x GET /hello from 192.0.2.1", expect = { allowed = 5, refused = 1 } }],
     }
+}
+
+table! {
+    /// A test: requests and the verdicts that are expected. `tollgate check` runs it in virtual time with fresh buckets.
+    RawTest {
+        /// Its name in the report. Default: the value of `send`.
+        name: Text => "a free key may burst five",
+        /// `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME] [answered STATUS]`. The
+        /// entries of a list are sent in order, to the same buckets. The upstream responds with 200 unless `answered` names a status.
+        @required("send = \"21 x POST /v1/search/a as tenant:acme at 0s\"") send: OneOrMany<Text> => "21 x POST /v1/search/a as tenant:acme at 0s",
+        /// The moment at which it begins, on which calendar windows depend.
+        at: Start = "2026-01-01T00:00:00Z",
+        /// The body of each request, as keys, conditions, costs and prices read it. Its `content-type` is `application/json` unless
+        /// `headers` has another one.
+        body: Text => "{\"model\":\"gpt-4o\",\"max_tokens\":100}",
+        /// Headers of the requests; a `content-length` stands for a body.
+        headers: Named<HeaderText> => { "x-api-key" = "k-123" },
+        /// The expected result.
+        @required("expect = { allowed = 20, refused = 1 }") expect: Expect => { allowed = 20, refused = 1 },
+    }
+}
+
+settings! {
+    /// The expected result of a test. Values that are left out are not checked.
+    pub struct Expect {
+        /// Number of requests admitted.
+        allowed: Option<u64> => 20,
+        /// Number of requests refused by a limit.
+        refused: Option<u64> => 1,
+        /// Number of requests admitted on another target of their route (`over_limit`).
+        over_limit: Option<u64> => 5,
+        /// The `Retry-After` of the last refusal, in whole seconds, rounded up.
+        retry_after: Option<Micros> => "2s",
+        /// The status of the last response, where it is the gateway's own (404, 401, 429).
+        status: Option<u16> [100..=599] => 429,
+        /// The limit that refused last.
+        limit: Option<String> => "search",
+    }
+    check check_expect;
 }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use crate::declare::{settings, words};
-use crate::files::{Authorities, Chain, PrivateKey};
-use crate::forms::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
+use crate::forms::{
+    Authorities, Auto, Bytes, Chain, PrivateKey, SPAN, ShareOfRequests, Size, TIMEOUT,
+};
 use crate::settings::{AccessLog, Listener, Secret};
 use crate::validate::address::{ExemptNetworks, ProxyNetworks, check_address};
 use crate::validate::listener::{AdminListener, Listeners};
@@ -372,3 +373,20 @@ words! {
 
 /// Far above any intended number, and little enough to count.
 const MANY: u64 = 10_000_000;
+
+settings! {
+    /// Sends a span of each sampled request to a collector of OpenTelemetry. It needs a gateway that was built with the feature `otlp`.
+    pub struct Traces {
+        /// The collector: OTLP over HTTP, in its JSON form.
+        @required("url = \"http://127.0.0.1:4318/v1/traces\" names the collector") url: UpstreamServer as ServiceUrl => "http://127.0.0.1:4318/v1/traces",
+        /// The share of the requests without a valid `traceparent` that begin a trace. A request with one is sampled if its sender says so.
+        /// Default: none begins a trace.
+        sample: Option<u16> as Option<ShareOfRequests> => "1% of requests",
+        /// The name of the service in its spans.
+        service: String = "tollgate" => "edge",
+        /// A bearer token for the collector. It must come from the environment.
+        token: Option<Secret> as Option<ServiceSecret> => "${OTLP_TOKEN}",
+        /// How long the collector may take for one document.
+        timeout: Micros [TIMEOUT] = "5s",
+    }
+}

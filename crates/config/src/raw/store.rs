@@ -1,5 +1,5 @@
 use crate::declare::{table, words};
-use crate::files::{Authorities, Chain, PrivateKey};
+use crate::forms::{Authorities, Chain, PrivateKey};
 use crate::forms::{Auto, TIMEOUT};
 use crate::text::Text;
 use tollgate_limit::{Micros, WhenDown};

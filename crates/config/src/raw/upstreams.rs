@@ -1,8 +1,7 @@
 use std::ops::RangeInclusive;
 
 use crate::declare::{settings, table, words};
-use crate::files::{AuthoritiesPem, ChainPem, PrivateKeyPem};
-use crate::forms::TIMEOUT;
+use crate::forms::{AuthoritiesPem, ChainPem, PrivateKeyPem, TIMEOUT};
 use crate::lists::OneOrMany;
 use crate::source::At;
 use crate::text::Text;

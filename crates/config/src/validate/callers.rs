@@ -18,17 +18,22 @@ use crate::text::Text;
 use tollgate_policy::callers::digest_words;
 use tollgate_policy::identity::{Caller, Callers, parse_digest};
 
-/// `callers` of an identity: the callers, and their file if they have one.
+/// The name of a caller, and the caller, which has limits of its own.
+pub(crate) type OwnNumbers = (At<Text>, At<RawCaller>);
+
+/// `callers` of an identity: the callers, and their file if they have one. `own` gets those of the
+/// file that have limits of their own.
 pub(crate) fn callers(
     field: &At<ShortOr<Text, Named<RawCaller>>>,
     raw: &RawFile,
+    own: &mut Vec<OwnNumbers>,
     context: &mut Context<'_>,
 ) -> Option<(Callers, Option<PathBuf>)> {
     let tiers = names_of(&raw.tiers);
     match &field.value {
         ShortOr::Table(named) => {
-            let own = with_own_numbers(raw).map(|(name, _)| name.as_str());
-            compile(named, &tiers, &own.collect(), context).map(|callers| (callers, None))
+            let own: Vec<OwnNumbers> = of_main_file(raw).collect();
+            compile(named, &tiers, &own, context).map(|callers| (callers, None))
         }
         ShortOr::Short(text) => {
             let what = "callers are read from here";
@@ -36,20 +41,22 @@ pub(crate) fn callers(
             if context.sealed {
                 return Some((Callers::default(), Some(path)));
             }
-            let callers = read(&path, Some(field.place), &tiers, context)?;
+            let (callers, own_of_file) = read(&path, Some(field.place), &tiers, context)?;
+            own.extend(own_of_file);
             Some((callers, Some(path)))
         }
     }
 }
 
-/// Reads a file of callers: a table like `[identities.NAME.callers]`, without a header.
-/// `named`: where the configuration names the file, if it is read too.
+/// Reads a file of callers: a table like `[identities.NAME.callers]`, without a header. Returns also
+/// those that have limits of their own. `named`: where the configuration names the file, if it is
+/// read too.
 pub(crate) fn read(
     path: &Path,
     named: Option<Place>,
     tiers: &[&str],
     context: &mut Context<'_>,
-) -> Option<Callers> {
+) -> Option<(Callers, Vec<OwnNumbers>)> {
     let refuse = |title: String, context: &mut Context<'_>| {
         let problem = context.problems.push(Problem::error(title));
         if let Some(place) = named {
@@ -95,43 +102,43 @@ pub(crate) fn read(
     let named = Named::<RawCaller>::read(node, context);
     (context.keys, context.places) = (keys, places);
     let named = named?;
-    for (_, caller) in &named.entries {
-        if let Some(place) = caller.limits.place() {
-            let title = "a file of callers gives tiers, not numbers";
-            context.error(title, place, "write this in the main file").help(
-                "give the caller a tier of its own: tier = \"acme\", with [tiers.acme] in the main file",
-            );
-        }
+    let own: Vec<OwnNumbers> = with_own_numbers(&named).collect();
+    if let Some((_, caller)) = own.get(OWN_MAX) {
+        let title = format!("more than {OWN_MAX} callers of a file have limits of their own");
+        context
+            .error(title, caller.place, "one too many")
+            .help("give callers with the same limits a tier");
+        return None;
     }
-    compile(&named, tiers, &HashSet::new(), context)
+    let callers = compile(&named, tiers, &own, context)?;
+    Some((callers, own))
 }
 
-/// The callers of the file that have limits of their own, by name.
-pub(crate) fn with_own_numbers(raw: &RawFile) -> impl Iterator<Item = (&At<Text>, &At<RawCaller>)> {
-    let listed = entries_of(&raw.identities)
+/// The callers in tables of the main file that have limits of their own.
+pub(crate) fn of_main_file(raw: &RawFile) -> impl Iterator<Item = OwnNumbers> {
+    let lists = entries_of(&raw.identities)
         .iter()
         .filter_map(|(_, identity)| match &identity.callers.get()?.value {
-            ShortOr::Table(named) => Some(named.entries.iter()),
+            ShortOr::Table(named) => Some(named),
             ShortOr::Short(_) => None,
         });
-    listed
-        .flatten()
-        .filter(|(_, caller)| !caller.limits.is_absent())
-        .filter_map(|(_, caller)| Some((caller.name.get()?, caller)))
+    lists.flat_map(with_own_numbers)
 }
 
-/// The name of a caller's own numbers among the variants of a limit. No tier name contains a space.
-pub(crate) fn own_numbers(caller: &str) -> String {
-    format!("caller {caller}")
+fn with_own_numbers(named: &Named<RawCaller>) -> impl Iterator<Item = OwnNumbers> {
+    let own = named.entries.iter();
+    own.filter(|(_, caller)| !caller.limits.is_absent())
+        .filter_map(|(_, caller)| Some((caller.name.get()?.clone(), caller.clone())))
 }
 
-/// `own`: the names of callers with limits of their own.
+/// `own`: the callers with limits of their own.
 fn compile(
     named: &Named<RawCaller>,
     tiers: &[&str],
-    own: &HashSet<&str>,
+    own: &[OwnNumbers],
     context: &mut Context<'_>,
 ) -> Option<Callers> {
+    let own: HashSet<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
     let by_name: HashMap<&str, Arc<str>> =
         tiers.iter().map(|tier| (*tier, Arc::from(*tier))).collect();
     let mut entries: Vec<([u8; 32], Caller)> = Vec::with_capacity(named.entries.len());
@@ -176,17 +183,16 @@ fn compile(
             continue;
         }
         let name = name.as_str();
-        let caller = Caller {
-            name: Arc::from(name),
-            tier: tier.cloned(),
-            numbers: own.contains(&name).then(|| own_numbers(name).into()),
-        };
+        let caller = Caller::new(name, tier.cloned(), own.contains(name));
         entries.push((digest, caller));
     }
     Callers::new(entries).ok().filter(|_| whole)
 }
 
-/// The most keys in a file of callers, which take some 150 bytes each.
+/// The most keys in a file of callers, which take some 50 bytes each.
 const CALLERS_MAX: usize = 500_000;
+/// The most callers of such a file with limits of their own: each has a set of numbers for every
+/// limit that it names.
+const OWN_MAX: usize = 10_000;
 /// The most bytes of such a file: more than twice what that many lines take.
 const FILE_MAX: u64 = 128 << 20;

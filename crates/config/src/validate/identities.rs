@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::{callers, check_name, entries_of, jwt, names_of};
+use super::callers::{self, OwnNumbers};
+use super::{check_name, entries_of, jwt, names_of};
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::ShortOr;
@@ -19,8 +20,11 @@ use tollgate_policy::identity::{Identity, Source, WhenMissing, WhenUnknown};
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
     pub(crate) list: Vec<Identity>,
-    /// Files of callers, with the identity each belongs to.
+    /// Files of callers, with the identity each belongs to, if they can be read alone: none of their
+    /// callers has limits of its own.
     pub(crate) caller_files: Vec<(usize, PathBuf)>,
+    /// The callers that have limits of their own, of tables and of files.
+    pub(crate) own_numbers: Vec<OwnNumbers>,
     /// Whether one of them could not be built; indices are then unusable for further checks.
     pub(crate) broken: bool,
 }
@@ -43,17 +47,23 @@ pub(crate) const SCOPES: [&str; 6] = [
 ];
 
 pub(crate) fn identities(raw: &RawFile, names: &[&str], context: &mut Context<'_>) -> Identities {
-    let mut made = Identities::default();
+    let mut made = Identities {
+        own_numbers: callers::of_main_file(raw).collect(),
+        ..Identities::default()
+    };
     for (name, identity) in entries_of(&raw.identities) {
         check_name(name, "identity", context);
         if SCOPES.contains(&name.value.as_str()) {
             let title = format!("`{}` cannot name an identity", name.value);
             context.error(title, name.place, "this word has its own meaning in `per`");
         }
-        match self::identity(name, identity, raw, names, context) {
+        let mut own = Vec::new();
+        match self::identity(name, identity, raw, names, &mut own, context) {
             Some((identity, file)) => {
                 let index = made.list.len();
-                made.caller_files.extend(file.map(|file| (index, file)));
+                let alone = file.filter(|_| own.is_empty());
+                made.caller_files.extend(alone.map(|file| (index, file)));
+                made.own_numbers.append(&mut own);
                 made.list.push(identity);
             }
             None => made.broken = true,
@@ -67,6 +77,7 @@ fn identity(
     raw: &At<RawIdentity>,
     file: &RawFile,
     names: &[&str],
+    own: &mut Vec<OwnNumbers>,
     context: &mut Context<'_>,
 ) -> Option<(Identity, Option<PathBuf>)> {
     let key_place = raw.key.place().unwrap_or(raw.place);
@@ -87,7 +98,7 @@ fn identity(
     let callers = raw
         .callers
         .get()
-        .map(|field| callers::callers(field, file, context));
+        .map(|field| callers::callers(field, file, own, context));
     let of_token = |source: &Source| matches!(source, Source::JwtClaim(_));
     let uses_claims = sources
         .as_ref()

@@ -1,29 +1,41 @@
 //! `jwt` of an identity: how tokens are verified.
 
+use http::Uri;
+
 use crate::context::Context;
+use crate::loader::Reader;
 use crate::problem::{listed, nearest};
 use crate::raw::RawJwt;
-use crate::reader::Field;
+use crate::reader::{Field, defaults};
 use crate::source::At;
+use crate::text::Text;
 use tollgate_policy::identity::{JwtSettings, parse_algorithm};
-use tollgate_policy::jwt::{Algorithm, JwtPolicy};
+use tollgate_policy::jwt::{Algorithm, FetchSettings, JwtPolicy, KeysUrl, may_be_fetched};
 
 /// How tokens are verified; `None`: they cannot be, which was reported.
 pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtPolicy> {
     let secret = context.secret("secret", &raw.secret, &raw.secret_file);
     let secret_written = !(raw.secret.is_absent() && raw.secret_file.is_absent());
-    if raw.keys.is_absent() && !secret_written {
+    if raw.keys.is_absent() && raw.discovery.is_absent() && !secret_written {
         context
             .error("`jwt` needs `keys`", raw.place, "`keys` is missing")
-            .help("keys = \"jwks.json\" (or a PEM file) for RS, PS, ES and EdDSA; secret = \"${JWT_SECRET}\" for HS256");
+            .help("keys = \"jwks.json\" (or a PEM file, or a URL) for RS, PS, ES and EdDSA; secret = \"${JWT_SECRET}\" for HS256");
+    }
+    if let (Some(keys), Some(discovery)) = (raw.keys.place(), raw.discovery.place()) {
+        let title = "`jwt` has `keys` and an issuer that names them";
+        context.either(title, keys, discovery);
+        return None;
     }
     let shared = raw.secret.place().or(raw.secret_file.place());
-    if let (Some(keys), Some(secret)) = (raw.keys.place(), shared) {
+    let public = raw.keys.place().or(raw.discovery.place());
+    if let (Some(keys), Some(secret)) = (public, shared) {
         context.either("`jwt` has public keys and a shared secret", keys, secret);
         return None;
     }
     let algorithms = algorithms(raw, secret_written, context);
-    let keys = raw.keys.get().and_then(|file| {
+    let fetched = fetched_from(raw, context);
+    let keys = raw.keys.get().filter(|_| fetched.is_none());
+    let keys = keys.and_then(|file| {
         let (_, content) = context.bytes(file, "the keys are read from here")?;
         Some((content, file.place))
     });
@@ -31,17 +43,24 @@ pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtP
         let content = at.value.expose().as_bytes().to_vec();
         (content, at.place)
     });
-    let (content, place) = keys.or(secret)?;
     let texts = |field: &Field<Vec<At<String>>>| {
         let list = field.or(Vec::new());
         list.into_iter().map(|at| at.value).collect()
     };
-    let settings = JwtSettings {
+    let mut settings = JwtSettings {
         algorithms: algorithms?,
         issuers: texts(&raw.issuer),
         audiences: texts(&raw.audience),
         leeway: raw.leeway().value.ceil_secs(),
     };
+    if let Some(from) = fetched {
+        let from = from?;
+        if raw.issuer.is_absent() {
+            settings.issuers.extend(from.issuer.clone());
+        }
+        return Some(JwtPolicy::fetched(settings, from));
+    }
+    let (content, place) = keys.or(secret)?;
     let policy = JwtPolicy::new(settings, &content)
         .map_err(|why| {
             context.error("these keys cannot verify tokens", place, why);
@@ -57,6 +76,68 @@ pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtP
             .help("have the issuer name its key in each token's header");
     }
     Some(policy)
+}
+
+/// Where the keys are fetched from; `None`: they are not. `Some(None)`: that is wrong, which was
+/// reported.
+fn fetched_from(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<Option<KeysUrl>> {
+    let by_url = raw.keys.get().filter(|keys| keys.as_str().contains("://"));
+    let Some(written) = by_url.or(raw.discovery.get()) else {
+        if let Some(place) = raw.fetch.place() {
+            let label = "the keys are in a file, or are a secret";
+            context.error("`fetch` is for keys that are fetched", place, label);
+        }
+        return None;
+    };
+    if context.reader == Reader::Service {
+        let title = "a service does not fetch keys";
+        context
+            .error(title, written.place, "only a gateway does")
+            .help("write the name of a file that has them: keys = \"jwks.json\"");
+        return Some(None);
+    }
+    let issuer = raw.discovery.get().map(|at| at.as_str().to_owned());
+    let Some(url) = url(written, issuer.is_some(), context) else {
+        return Some(None);
+    };
+    let settings = match raw.fetch.get() {
+        Some(at) => at.value.clone(),
+        None if raw.fetch.is_absent() => defaults::<FetchSettings>(),
+        None => return Some(None),
+    };
+    Some(Some(KeysUrl {
+        url,
+        issuer,
+        settings,
+    }))
+}
+
+fn url(written: &At<Text>, of_issuer: bool, context: &mut Context<'_>) -> Option<Uri> {
+    let text = written.as_str();
+    let whole = match of_issuer {
+        true => format!(
+            "{}/.well-known/openid-configuration",
+            text.trim_end_matches('/')
+        ),
+        false => text.to_owned(),
+    };
+    let read = whole.parse::<Uri>().ok();
+    let read = read.filter(|_| !text.contains(['@', '#']) && !(of_issuer && text.contains('?')));
+    let Some(url) = read.filter(|url| url.host().is_some_and(|host| !host.is_empty())) else {
+        let title = format!("keys cannot be fetched from `{text}`");
+        context
+            .error(title, written.place, "this is no URL of a document")
+            .help("write \"https://id.example.com/.well-known/jwks.json\"");
+        return None;
+    };
+    if let Err(why) = may_be_fetched(&url) {
+        let title = format!("keys are not fetched from `{text}`");
+        context
+            .error(title, written.place, why)
+            .help("https proves who sends them; http is for this machine: http://127.0.0.1:8080/");
+        return None;
+    }
+    Some(url)
 }
 
 fn algorithms(raw: &RawJwt, secret: bool, context: &mut Context<'_>) -> Option<Vec<Algorithm>> {

@@ -13,6 +13,7 @@ mod tiers;
 
 use std::sync::Arc;
 
+use super::callers::OwnNumbers;
 use super::costs::{self, Amounts};
 use super::{check_name, entries_of, leases, prices};
 use crate::context::Context;
@@ -57,6 +58,8 @@ pub(crate) struct Surroundings<'s> {
     /// Whether operators may fill buckets.
     pub(crate) resettable: bool,
     pub(crate) prices: Option<Arc<Prices>>,
+    /// The callers that have limits of their own.
+    pub(crate) own_numbers: &'s [OwnNumbers],
     /// The limits that decide about descriptors, and the rates that a request may ask for instead
     /// of theirs.
     pub(crate) described: (&'s [&'s str], &'s [At<Rate>]),
@@ -68,11 +71,11 @@ pub(crate) fn limits(
     context: &mut Context<'_>,
 ) -> Limits {
     let mut made = Limits::default();
-    tiers::check(raw, context);
+    tiers::check(raw, around.own_numbers, context);
     for (name, limit) in entries_of(&raw.limits) {
         check_name(name, "limit", context);
         let scope = scope::scope(name, limit, around.identities, context);
-        let own_tiers = tiers::of_limit(&name.value, raw);
+        let own_tiers = tiers::of_limit(&name.value, raw, around.own_numbers);
         let mut tiers = own_tiers.clone();
         if around.described.0.contains(&name.value.as_str()) {
             tiers.extend(overrides(around));

@@ -179,7 +179,7 @@ fn known(
     if let Some(callers) = &identities[index].callers {
         let callers = callers.load();
         if callers.named(name).is_none() {
-            let names: Vec<&str> = callers.iter().map(|caller| &*caller.name).collect();
+            let names: Vec<&str> = callers.names().collect();
             let start = start + identity.len() + 1;
             let title = format!("`{name}` is no known caller of identity `{identity}`");
             let label = suggestion("caller", name, &names);

@@ -1,31 +1,28 @@
 //! Checks between tables: routes against routes, limits against the store, names against their use.
 //!
 //! This module reports legal but probably unintended settings. `conflicts` reports what a policy
-//! finds wrong with its parts, `choices` routes between which clients choose, `cluster` what a Redis
-//! Cluster cannot decide together,
-//! `unused` settings without effect.
+//! finds wrong with its parts, `cluster` what a Redis Cluster cannot decide together, `unused`
+//! settings without effect.
 
 mod ceilings;
-mod choices;
 mod cluster;
 mod conflicts;
 mod unused;
 
 use std::net::IpAddr;
 
-use self::choices::has_operation;
 use super::{entries_of, entry_of, list_of};
 use crate::context::Context;
 use crate::problem::Problem;
-use crate::raw::{RawFile, RawLimit};
+use crate::raw::RawFile;
 use crate::settings::{Listener, Server};
-use crate::source::Place;
 pub(crate) use cluster::check_cluster;
 pub(crate) use conflicts::{IdentityPlace, Places, build_error};
-use tollgate_limit::{Kind, Micros, Mode};
 use tollgate_policy::identity::{Identity, Source, WhenUnknown};
 use tollgate_policy::prices::Price;
-use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, RouteLimit, Segment, Target};
+use tollgate_policy::route::{
+    HostPattern, Pattern, Piece, Placeholder, Route, RouteLimit, Segment, Target,
+};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Count, Policy, Rule, ScopePart, StatusMatch};
 
@@ -39,11 +36,9 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unused::refunds(raw, policy, context);
     to_itself(raw, policy, server, context);
     redirected_to_itself(raw, policy, server, context);
-    held_in_places(raw, policy, context);
     unnamed_hosts(raw, policy, context);
     ceilings::warn(raw, policy, context);
     warn_of_penalties(raw, policy, context);
-    choices::of_operations(raw, policy, context);
     warn_of_graphql(raw, policy, context);
 }
 
@@ -67,51 +62,6 @@ fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 )
                 .help("write a route for each host: match = \"api.example.com/**\"");
         }
-    }
-}
-
-/// Requests that wait for a rate while they hold places of a concurrency limit.
-fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    let place = |rule: usize, of: fn(&RawLimit) -> Option<Place>| {
-        entry_of(&raw.limits, &policy.rules[rule].name)
-            .map(|(name, limit)| of(limit).unwrap_or(name.place))
-            .unwrap_or_default()
-    };
-    let mut said = Vec::new();
-    for route in &policy.routes {
-        let on = |rule: &usize| policy.rules[*rule].live.mode == Mode::Enforce;
-        let rules: Vec<usize> = route
-            .limits
-            .iter()
-            .map(|limit| limit.rule)
-            .filter(on)
-            .collect();
-        let find = |wanted: fn(&tollgate_limit::Algorithm) -> bool| {
-            rules
-                .iter()
-                .copied()
-                .find(|rule| wanted(&policy.rules[*rule].live.algorithm))
-        };
-        let waits = find(|algorithm| algorithm.max_wait() > Micros::ZERO);
-        let Some((waits, places)) = waits.zip(find(|algorithm| algorithm.kind() == Kind::InFlight))
-        else {
-            continue;
-        };
-        if said.contains(&(waits, places)) {
-            continue;
-        }
-        said.push((waits, places));
-        let (one, other) = (&policy.rules[waits].name, &policy.rules[places].name);
-        let title = format!("requests that wait for `{one}` hold places of `{other}`");
-        let (waits, places) = (
-            place(waits, |limit| limit.max_wait.place()),
-            place(places, |limit| limit.in_flight.place()),
-        );
-        let label = "a request that is held here";
-        context
-            .warning(title, waits, label)
-            .at(places, "a held request already has a place here, so that others are refused")
-            .help("let `in_flight` be no less than may wait and be under way together, or put the two on different gateways");
     }
 }
 
@@ -184,27 +134,19 @@ fn returns_to_itself(route: &Route) -> bool {
     let Target::Redirect { location, .. } = &route.target else {
         return false;
     };
-    let pattern = &route.pattern;
-    let (same_host, rest) = match (&location.pieces[..], &pattern.host) {
-        (
-            [
-                Piece::Text(start),
-                Piece::Placeholder(Placeholder::Host),
-                rest @ ..,
-            ],
-            _,
-        ) => (start == "https://", rest),
-        ([Piece::Text(start), rest @ ..], HostPattern::Exact(host)) => {
-            (start.strip_prefix("https://") == Some(host), rest)
-        }
-        _ => return false,
-    };
-    let [Piece::Placeholder(Placeholder::RequestPath), rest @ ..] = rest else {
+    let [
+        Piece::Text(scheme),
+        Piece::Placeholder(Placeholder::Host),
+        Piece::Placeholder(Placeholder::RequestPath),
+        rest @ ..,
+    ] = &location.pieces[..]
+    else {
         return false;
     };
     let is_query = |piece: &Piece| *piece == Piece::Placeholder(Placeholder::Query);
+    let pattern = &route.pattern;
     // Another method or header may lead to another route.
-    same_host
+    scheme == "https://"
         && rest.iter().all(is_query)
         && pattern.headers.is_empty()
         && pattern.body.is_empty()
@@ -345,7 +287,7 @@ fn warn_of_graphql(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             sources.contains(&Source::GraphqlOperation)
         };
         let is_asked =
-            || has_operation(&route.pattern) || policy.identities_of(index).iter().any(is_key);
+            || names_operation(&route.pattern) || policy.identities_of(index).iter().any(is_key);
         if route.pattern.path.last() != Some(&Segment::Rest) || !is_asked() {
             continue;
         }
@@ -359,6 +301,12 @@ fn warn_of_graphql(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             .warning(title, place, label)
             .help("ask for the operation on a route for the path of the GraphQL endpoint alone: match = \"POST /graphql\"");
     }
+}
+
+/// Whether there is a condition on the operation.
+fn names_operation(pattern: &Pattern) -> bool {
+    let mut conditions = pattern.body.iter();
+    conditions.any(|(source, _)| *source == Source::GraphqlOperation)
 }
 
 /// Penalties of limits whose keys any client can spend.

@@ -12,7 +12,6 @@ mod connect;
 pub mod echo;
 mod error;
 mod exchange;
-mod grpc;
 mod health_record;
 mod incidents;
 mod kept_body;

@@ -8,17 +8,18 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::header::CONTENT_TYPE;
 use http::response::Parts;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 
 use super::blame::ClientsPart;
 use super::callers_deadline::CallersDeadline;
 use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::response_timeout::Stall;
-use super::{ForwardError, Forwarded, Upgrade, grpc};
+use super::{ForwardError, Forwarded, Upgrade};
 use crate::forward::body::ResponseBody;
-use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
+use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin, grpc_timeout};
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
@@ -78,7 +79,7 @@ impl Outgoing {
         // A gRPC client, or the route in its place, sends a deadline that the gateway keeps, too.
         let said = present
             .has(HeaderSet::GRPC_TIMEOUT)
-            .then(|| grpc::timeout(request.headers()))
+            .then(|| grpc_call_timeout(request.headers()))
             .flatten();
         let is_first = said.is_some_and(|said| own.is_none_or(|own| said < own));
         Self {
@@ -239,4 +240,48 @@ fn head_of<B>(request: &Request<B>) -> Request<()> {
 
 fn earliest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
+}
+
+/// How long the client of a gRPC call waits for the complete response; `None` if it is no gRPC
+/// call, or if the value cannot be parsed (gRPC over HTTP/2: `grpc-timeout` is one to eight digits
+/// and a unit).
+fn grpc_call_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(GRPC_TIMEOUT)?.as_bytes();
+    if !headers
+        .get(CONTENT_TYPE)?
+        .as_bytes()
+        .starts_with(b"application/grpc")
+    {
+        return None;
+    }
+    grpc_timeout(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_digits_and_a_unit_of_a_grpc_call() {
+        let read = |kind: &str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, kind.parse().expect("a value"));
+            headers.insert(GRPC_TIMEOUT, value.parse().expect("a value"));
+            grpc_call_timeout(&headers)
+        };
+        for (value, expected) in [
+            ("1H", Duration::from_secs(3600)),
+            ("2M", Duration::from_secs(120)),
+            ("3S", Duration::from_secs(3)),
+            ("250m", Duration::from_millis(250)),
+            ("99999999u", Duration::from_micros(99_999_999)),
+            ("5n", Duration::from_nanos(5)),
+        ] {
+            assert_eq!(read("application/grpc+proto", value), Some(expected));
+        }
+        for value in ["", "S", "1", "123456789S", "1s", "-1S", "1.5S", "1 S"] {
+            assert_eq!(read("application/grpc", value), None, "{value}");
+        }
+        assert_eq!(read("application/json", "1S"), None);
+    }
 }

@@ -3,8 +3,8 @@
 use sha2::{Digest, Sha256};
 
 use crate::compare::{Takes, Turn};
-use crate::draft::{Caller, Draft, Identity, Route, Target, either, methods};
-use crate::tree::{Node, Placed as _};
+use crate::draft::{Caller, Draft, Identity, Place, Route, Target, either, methods};
+use crate::tree::Node;
 use tollgate_limit::hex;
 
 /// A plugin of one kind, and the limits it became.
@@ -87,7 +87,7 @@ fn scope(node: &Node, within: Option<Scope>) -> Scope {
 /// A service or route without a name is known by its place.
 fn name_of(node: &Node) -> String {
     node.text_at("name")
-        .map_or_else(|| node.place().to_string(), str::to_owned)
+        .map_or_else(|| Place::of(node).to_string(), str::to_owned)
 }
 
 pub(super) struct Way<'k> {
@@ -203,7 +203,7 @@ impl<'k> Way<'k> {
         };
         let methods = methods(&texts("methods"));
         let target = self.target(root, draft);
-        let place = self.route.place();
+        let place = Place::of(self.route);
         if let Some(key) = UNREAD.into_iter().find(|key| self.route.get(key).is_some()) {
             if !limits.is_empty() {
                 let what = format!("limits of route {}", name_of(self.route));
@@ -313,13 +313,13 @@ fn members(root: &Node, upstream: &Node, scheme: &str, name: &str, draft: &mut D
         let port = if has_port { "" } else { ":8000" };
         match weight {
             Some(weight) if weight > 0 => servers.push((
-                target.place(),
+                Place::of(target),
                 format!("{scheme}://{address}{port}"),
                 weight,
             )),
             _ => draft.note(format!(
                 "{}: target {address} has no weight: it takes no requests and is left out",
-                target.place()
+                Place::of(target)
             )),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::PERIODS;
 use super::entities::{Plugin, Scope};
-use crate::draft::{Counting, Difference, Draft, Limit, either};
-use crate::tree::{Node, Placed as _};
+use crate::draft::{Counting, Difference, Draft, Limit, Place, either};
+use crate::tree::Node;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Callers {
@@ -60,7 +60,7 @@ pub(super) fn scope<'k>(
             ));
         }
         ("consumer" | "credential", Callers::None) => {
-            let place = plugin.node.place();
+            let place = Place::of(plugin.node);
             draft.note(format!("{place}: limit_by {by}: no consumer is authenticated on its routes, so Kong counts by address, as here"));
             ("address".to_owned(), "")
         }
@@ -95,13 +95,13 @@ pub(super) fn limits(common: &Common<'_>, draft: &mut Draft) -> Vec<(&'static st
         };
         let what = format!("rate-limiting {period}: {}", node.text().unwrap_or("?"));
         let Some(count) = node.text().and_then(|text| text.parse::<u64>().ok()) else {
-            draft.not_imported(&node.place(), &what, "the number is not understood");
+            draft.not_imported(&Place::of(node), &what, "the number is not understood");
             continue;
         };
         let counting = match period {
             "year" => {
                 let why = "there is no window of a calendar year";
-                draft.not_imported(&node.place(), &what, why);
+                draft.not_imported(&Place::of(node), &what, why);
                 continue;
             }
             "month" => Counting::CalendarMonth,
@@ -112,7 +112,7 @@ pub(super) fn limits(common: &Common<'_>, draft: &mut Draft) -> Vec<(&'static st
         limit.when_missing = common.when_missing;
         let wanted = format!("{}{period}", common.prefix);
         let differences = common.differences.clone();
-        let name = draft.limit(&wanted, &node.place(), &what, limit, differences);
+        let name = draft.limit(&wanted, &Place::of(node), &what, limit, differences);
         made.extend(name.map(|name| (period, name)));
     }
     made

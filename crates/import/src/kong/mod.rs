@@ -5,8 +5,8 @@ mod limits;
 
 use std::collections::BTreeSet;
 
-use crate::draft::{Draft, Outcome, clients, either};
-use crate::tree::{self, Node, Placed as _};
+use crate::draft::{Draft, Outcome, Place, clients, either};
+use crate::tree::{self, Node};
 use crate::words::{DAY, HOUR, MINUTE, SECOND, is_of_limiting};
 
 use entities::{Plugin, Scope, Way, identity, in_force, plugins, ways};
@@ -77,7 +77,11 @@ fn read(root: &Node, draft: &mut Draft) {
             "rate-limiting" if enabled => limiting.push(Plugin::new(scope, node)),
             "rate-limiting" => {
                 tree::is_said(node);
-                draft.nothing(&node.place(), "plugin rate-limiting", "it is not enabled")
+                draft.nothing(
+                    &Place::of(node),
+                    "plugin rate-limiting",
+                    "it is not enabled",
+                )
             }
             "key-auth" if enabled => auth.push(Plugin::new(scope, node)),
             other if AUTH.contains(&other) && enabled => {
@@ -88,7 +92,7 @@ fn read(root: &Node, draft: &mut Draft) {
             other if is_of_limiting(other) || other == "service-protection" => {
                 tree::is_said(node);
                 let why = "only the plugin `rate-limiting` is imported";
-                draft.not_imported(&node.place(), &format!("plugin {other}"), why);
+                draft.not_imported(&Place::of(node), &format!("plugin {other}"), why);
             }
             _ => {}
         }
@@ -117,7 +121,7 @@ fn read(root: &Node, draft: &mut Draft) {
             Err(why) => {
                 let node = limiting[index].node;
                 tree::is_said(node);
-                draft.not_imported(&node.place(), "plugin rate-limiting", &why);
+                draft.not_imported(&Place::of(node), "plugin rate-limiting", &why);
                 Vec::new()
             }
         };
@@ -154,7 +158,7 @@ fn consumers(plugins: &[Plugin<'_>], draft: &mut Draft) {
         let Scope::Consumer(consumer) = &plugin.scope else {
             continue;
         };
-        let place = plugin.node.place();
+        let place = Place::of(plugin.node);
         let what = format!("rate-limiting of consumer {consumer}");
         let Some(config) = plugin.node.get("config") else {
             draft.not_imported(&place, &what, "it has no config");

@@ -1,5 +1,5 @@
-use crate::draft::{Counting, Difference, Draft, Limit, clients, either, name, upstream};
-use crate::tree::{Node, Placed as _, is_said};
+use crate::draft::{Counting, Difference, Draft, Limit, Place, clients, either, name, upstream};
+use crate::tree::{Node, is_said};
 
 use super::numbers;
 
@@ -18,7 +18,7 @@ pub(super) fn make(
         for key in ["average", "period", "burst"] {
             what.extend(rate.text_at(key).map(|text| format!(" {key}={text}")));
         }
-        let place = rate.place();
+        let place = Place::of(rate);
         let redis = rate.get("redis");
         let (limit, differences) = match numbers::limit(rate) {
             Ok(Some(made)) => made,
@@ -47,7 +47,7 @@ pub(super) fn make(
     if amount == 0 {
         is_said(places);
         let why = "an amount above 0 was expected; 0 refuses every request";
-        draft.not_imported(&places.place(), &what, why);
+        draft.not_imported(&Place::of(places), &what, why);
         return None;
     }
     let limit = Limit::new(Counting::InFlight, amount, 0);
@@ -63,7 +63,7 @@ fn scoped(
     default: &str,
     draft: &mut Draft,
 ) -> Option<String> {
-    let place = node.place();
+    let place = Place::of(node);
     let source = node.get("sourceCriterion");
     let header = source
         .and_then(|source| source.text_at("requestHeaderName"))

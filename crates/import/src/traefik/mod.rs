@@ -6,8 +6,8 @@ mod routers;
 mod rule;
 
 use crate::compare::Turn;
-use crate::draft::{Counting, Draft, Route, Target, clients, either};
-use crate::tree::{self, Node, Placed as _};
+use crate::draft::{Counting, Draft, Place, Route, Target, clients, either};
+use crate::tree::{self, Node};
 use crate::{ImportError, Source};
 
 use limits::make;
@@ -142,7 +142,7 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
         } else {
             tree::is_said(node);
             draft.nothing(
-                &node.place(),
+                &Place::of(node),
                 &format!("{kind} {name}"),
                 "no router uses it",
             );
@@ -160,7 +160,7 @@ fn labels(document: &Node, draft: &mut Draft) {
         for labels in [service.get("labels"), service.at(&["deploy", "labels"])] {
             let Some(labels) = labels else { continue };
             let why = "labels of containers are not read: write them as a file of the dynamic configuration";
-            draft.not_imported(&labels.place(), &format!("labels of {name}"), why);
+            draft.not_imported(&Place::of(labels), &format!("labels of {name}"), why);
             tree::is_said(labels);
         }
     }
@@ -179,7 +179,7 @@ fn apply(
     let Some(middleware) = known.find(|middleware| used.is(middleware)) else {
         let what = format!("middleware {}", used.name);
         let why = "it is not in these files, so its limits are not known";
-        return draft.not_imported(&router.node.place(), &what, why);
+        return draft.not_imported(&Place::of(router.node), &what, why);
     };
     middleware.is_used = true;
     let (name, node) = (middleware.name.clone(), middleware.node);
@@ -187,7 +187,7 @@ fn apply(
     if let Some(chain) = node.at(&["chain", "middlewares"]) {
         if depth + 1 >= DEEPEST {
             let why = format!("chains are nested deeper than {DEEPEST}");
-            return draft.not_imported(&chain.place(), &format!("chain {name}"), &why);
+            return draft.not_imported(&Place::of(chain), &format!("chain {name}"), &why);
         }
         let named = |item: &Node| {
             let within = item.text_at("namespace").or(namespace.as_deref());
@@ -197,7 +197,7 @@ fn apply(
         let names: Vec<Named> = chain.items().iter().filter_map(named).collect();
         if names.len() > 100 {
             let why = "a chain of more than 100 middlewares";
-            draft.not_imported(&chain.place(), &format!("chain {name}"), why);
+            draft.not_imported(&Place::of(chain), &format!("chain {name}"), why);
         }
         for named in names.iter().take(100) {
             apply(named, router, middlewares, limits, depth + 1, draft);
@@ -208,7 +208,7 @@ fn apply(
 }
 
 fn add_routes(router: &Router<'_>, limits: &[String], draft: &mut Draft) {
-    let place = router.node.place();
+    let place = Place::of(router.node);
     let patterns = match rule::patterns(router.rule) {
         Ok(patterns) => patterns,
         Err(why) => {

@@ -3,7 +3,7 @@
 
 use http::HeaderMap;
 
-use super::{BodyFacts, BodyFlaw, BodyReading, WantedFacts, check_query, form};
+use super::{BodyFacts, BodyFlaw, BodyReading, WantedFacts, check_fields_beside, check_query};
 use crate::{Descriptor, Policy};
 
 /// What is known of a body before it is read.
@@ -146,7 +146,7 @@ impl BoundedReading {
         if !self.is_over() {
             let facts = self.reading.finish()?;
             if let Some(query) = &self.query {
-                form::check_beside(&facts, query)?;
+                check_fields_beside(&facts, query)?;
             }
             return Ok(facts);
         }

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use super::document::{self, GRAPHQL, HASH};
 use super::wanted::{Wanted, WantedFacts};
 use super::{BodyFlaw, OperationFlaw, graphql};
 use crate::json::{self, Calls, Member, Members, PathSet, Value};
 use crate::source::{self, Source};
+use tollgate_limit::hex;
 
 /// How far the body of a request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +188,7 @@ impl BodyFacts {
             let [query, operation] = GRAPHQL.map(text);
             if query
                 .as_deref()
-                .is_some_and(|query| !document::is_only(query, self))
+                .is_some_and(|query| !is_only_document(query, self))
             {
                 return Err(OperationFlaw::Beside.into());
             }
@@ -220,3 +221,38 @@ fn words(value: &Value) -> Option<Cow<'_, [u8]>> {
 /// The largest whole number that every server reads as it is written: those which read numbers as
 /// IEEE 754 doubles round larger ones to another (RFC 8259, section 6).
 const WHOLE_MAX: u64 = (1 << 53) - 1;
+
+// Where a GraphQL request says which document is executed. Servers prefer different places, so one of
+// them must be the only one.
+
+/// The members of a request that name its operation.
+pub(super) const GRAPHQL: [&str; 2] = ["query", "operationName"];
+/// The members that name a document that the server has.
+const STORED: [&str; 4] = ["documentId", "id", "doc_id", "operationId"];
+/// The member that names such a document too, as clients of graphql-ruby's `OperationStore` send it.
+pub(super) const STORED_WITHIN: [&str; 2] = [HASH[0], STORED[3]];
+/// The member that has the hash of a document, as Apollo's clients send it.
+pub(super) const HASH: [&str; 3] = ["extensions", "persistedQuery", "sha256Hash"];
+
+/// The names of all of these, which many servers also read from the target, and prefer there.
+pub(super) fn document_names() -> impl Iterator<Item = &'static str> {
+    GRAPHQL.into_iter().chain(STORED).chain([HASH[0]])
+}
+
+/// Whether no server finds another document in the body than `query`.
+fn is_only_document(query: &[u8], facts: &BodyFacts) -> bool {
+    let value = |path: &[&str]| facts.member(path)?.value.as_ref();
+    let is_stored = STORED.into_iter().any(|name| value(&[name]).is_some());
+    if is_stored || value(&STORED_WITHIN).is_some() {
+        return false;
+    }
+    match (value(&HASH[..1]), value(&HASH[..2]), value(&HASH)) {
+        (None, ..) | (Some(Value::Odd), None, _) => true,
+        // With a hash of its own the query is stored, and nothing else is executed.
+        (Some(Value::Odd), Some(Value::Odd), Some(Value::Text(hash))) => {
+            **hash == *hex::digits(&Sha256::digest(query)).as_bytes()
+        }
+        // Some servers read a text as JSON.
+        _ => false,
+    }
+}

@@ -5,7 +5,7 @@
 //! it does not matter how the body was cut into pieces.
 
 use super::BodyFlaw;
-use crate::source::blanks;
+use crate::source::is_odd_blank;
 
 #[derive(Debug, Default)]
 pub(super) struct Opening {
@@ -96,7 +96,7 @@ impl Opening {
                 self.is_encoded = true;
                 self.skipped(Place::Between)
             }
-            (Place::Between, odd) if odd.is_control() || blanks::is_odd(odd) => {
+            (Place::Between, odd) if odd.is_control() || is_odd_blank(odd) => {
                 self.skipped(Place::Between)
             }
             (Place::Slash, '/') => Place::Line,

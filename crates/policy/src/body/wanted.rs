@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::document::{self, HASH, STORED_WITHIN};
+use super::facts::{HASH, STORED_WITHIN, document_names};
 use crate::json::{PathSet, Paths};
 use crate::source::Source;
 
@@ -79,7 +79,7 @@ impl Wanted {
                 asked.json = self.path(path)?;
             }
             Source::GraphqlOperation => {
-                for name in document::names() {
+                for name in document_names() {
                     asked.same |= self.path(&[name.to_owned()])?;
                 }
                 let hash = HASH.map(str::to_owned);

@@ -105,7 +105,6 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 assumed
                     .and_then(|name| callers.named(name))
                     .or_else(|| callers.find(&values[0]))
-                    .cloned()
             });
             match (known, identity.when_unknown) {
                 (Some(Some(caller)), _) => {

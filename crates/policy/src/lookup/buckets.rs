@@ -77,13 +77,13 @@ impl Policy {
         let lists = self.identities.iter().enumerate();
         lists.flat_map(move |(index, identity)| {
             let callers = identity.callers.as_ref().map(|callers| callers.load());
-            let callers: Vec<Arc<Caller>> = callers
-                .iter()
-                .flat_map(|callers| callers.iter().cloned())
-                .collect();
-            callers.into_iter().map(move |caller| Sought {
-                caller: Some(Arc::clone(&caller)),
-                ..self.named_caller(index, &caller.name)
+            let callers: Vec<Caller> = callers.iter().flat_map(|callers| callers.iter()).collect();
+            callers.into_iter().map(move |caller| {
+                let known = self.named_caller(index, &caller.name);
+                Sought {
+                    caller: Some(Arc::new(caller)),
+                    ..known
+                }
             })
         })
     }

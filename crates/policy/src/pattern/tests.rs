@@ -68,3 +68,10 @@ fn every_mistake_has_its_place() {
         );
     }
 }
+
+#[test]
+fn pattern_methods_of_get_take_head() {
+    let [get, head, any] = [&[Method::GET][..], &[Method::HEAD], &[]];
+    assert!(takes_methods(get, head) && !takes_methods(head, get));
+    assert!(takes_methods(any, get) && !takes_methods(get, any) && takes_methods(any, any));
+}

@@ -6,7 +6,7 @@ use super::tree::Search;
 use crate::BuildError;
 use crate::body::BodyFacts;
 use crate::pattern::Pattern;
-use crate::pattern::overlap::{are_alternatives, takes_methods};
+use crate::pattern::{are_alternatives, takes_methods};
 use crate::source::Source;
 
 /// The routes with one host and path, most specific first.

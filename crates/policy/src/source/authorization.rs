@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 
 use super::credentials::{BASE64, is_blank, is_within, token, uncut};
 use super::reading::header;
-use super::{Ambiguous, blanks};
+use super::{Ambiguous, has_odd_blanks};
 use crate::descriptor::Descriptor;
 
 pub(crate) fn authorization<'r>(
@@ -22,7 +22,7 @@ pub(crate) fn authorization<'r>(
 /// them mean nothing to servers, so a client can write one credential with many keys.
 pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
     let text = value.trim_ascii();
-    let is_odd = blanks::are_in(text) || SOUGHT.iter().any(|scheme| is_within(text, scheme));
+    let is_odd = has_odd_blanks(text) || SOUGHT.iter().any(|scheme| is_within(text, scheme));
     if is_odd {
         return Err(Ambiguous::Unclear);
     }

@@ -9,7 +9,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 use http::header::AUTHORIZATION;
 
 use super::reading::header;
-use super::{Ambiguous, blanks};
+use super::{Ambiguous, has_odd_blanks};
 use crate::descriptor::Descriptor;
 
 /// The credentials of `Authorization` under a scheme.
@@ -25,7 +25,7 @@ pub(super) fn credentials<'r>(
 
 /// The credentials in a value of `Authorization`.
 fn under<'v>(value: &'v [u8], scheme: &str) -> Result<Option<&'v [u8]>, Ambiguous> {
-    if blanks::are_in(value) {
+    if has_odd_blanks(value) {
         return Err(Ambiguous::Unclear);
     }
     if let Some(rest) = after_scheme(value, scheme) {

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use http::HeaderName;
 use http::header::COOKIE;
 
-use super::{Ambiguous, blanks};
+use super::{Ambiguous, has_odd_blanks_around, without_blanks};
 use crate::descriptor::Descriptor;
 use tollgate_limit::hex::percent_decoded;
 
@@ -36,7 +36,7 @@ pub(crate) fn one_spelling(value: Cow<'_, [u8]>) -> Result<Option<Cow<'_, [u8]>>
         return Err(Ambiguous::Unclear);
     }
     let trimmed = value.trim_ascii();
-    if blanks::are_around(trimmed) {
+    if has_odd_blanks_around(trimmed) {
         return Err(Ambiguous::Unclear);
     }
     let same = trimmed.len() == value.len();
@@ -157,7 +157,7 @@ fn resembles(given: &[u8], name: &[u8]) -> bool {
         given.len() == name.len() && given.iter().map(folded).eq(name.iter().map(folded))
     };
     let ended = |text: &[u8], at: u8| memchr::memchr(at, text).unwrap_or(text.len());
-    let trimmed = blanks::trimmed(&given[..ended(given, 0)]);
+    let trimmed = without_blanks(&given[..ended(given, 0)]);
     let text = trimmed.strip_prefix(b"?").unwrap_or(&trimmed);
     given != name
         && (same(text) || same(&text[..ended(text, b'[')]) || same(first_within_brackets(text)))

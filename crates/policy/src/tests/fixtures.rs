@@ -75,11 +75,7 @@ pub(crate) fn with_callers(mut identity: Identity, when_unknown: WhenUnknown) ->
 }
 
 fn acme() -> Callers {
-    let acme = Caller {
-        name: "acme".into(),
-        tier: Some("pro".into()),
-        numbers: None,
-    };
+    let acme = Caller::new("acme", Some("pro".into()), false);
     Callers::new([(parse_digest(TEST).expect("a digest"), acme)]).expect("one caller")
 }
 

@@ -139,11 +139,7 @@ fn a_caller_with_numbers_of_its_own_keeps_its_bucket_and_its_tier() {
         identity("tenant", &["header:x-api-key"], WhenMissing::Refuse),
         WhenUnknown::Refuse,
     );
-    let acme = Caller {
-        name: "acme".into(),
-        tier: Some("pro".into()),
-        numbers: Some("caller acme".into()),
-    };
+    let acme = Caller::new("acme", Some("pro".into()), true);
     let digest = parse_digest(&crate::callers::digest_words(b"test")).expect("a digest");
     tenant.callers = Some(arc_swap::ArcSwap::from_pointee(
         Callers::new([(digest, acme)]).expect("one caller"),

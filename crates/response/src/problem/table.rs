@@ -307,6 +307,13 @@ impl Problem {
         ..Self::OVERLOADED
     };
 
+    /// 503: the keys that verify tokens have not been fetched yet.
+    pub const NO_KEYS: Self = Self {
+        title: "The token cannot be verified",
+        detail: "The keys that verify tokens cannot be fetched at the moment.",
+        ..Self::OVERLOADED
+    };
+
     /// 502: no response that can be passed on.
     pub const UPSTREAM_RESPONSE: Self = Self {
         kind: "urn:problem-type:tollgate:upstream-answer",

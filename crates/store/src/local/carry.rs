@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 
 use tollgate_limit::{Limit, Mode, Role};
 
-use super::{LocalStore, Remembered, Table, family};
+use super::table::family_tables;
+use super::{LocalStore, Remembered, Table};
 
 /// The effect of a reload on the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl LocalStore {
     pub fn next(&self, limits: &[Arc<Limit>]) -> (Self, CarryReport) {
         let _one_at_a_time = MOVING.lock();
         let now = self.clock.now();
-        let tables = family::tables(limits, |variants| {
+        let tables = family_tables(limits, |variants| {
             let Some(table) = self.predecessor(variants, limits) else {
                 return Arc::new(Table::new(variants));
             };

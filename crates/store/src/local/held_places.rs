@@ -7,9 +7,10 @@ use std::sync::Arc;
 use tollgate_limit::bucket::State;
 use tollgate_limit::{Change, Limit};
 
+use super::LocalStore;
 use super::bucket::Whose;
 use super::draw::settle_locked;
-use super::{LocalStore, family};
+use super::table::share_table;
 
 /// The places that are held in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl LocalStore {
             // Tiers share the table of their limit.
             let is_elder = !self.limits[..index]
                 .iter()
-                .any(|elder| family::same(elder, limit));
+                .any(|elder| share_table(elder, limit));
             if !is_elder {
                 continue;
             }

@@ -8,7 +8,6 @@
 mod bucket;
 mod carry;
 mod draw;
-mod family;
 mod hash;
 mod held_places;
 mod learnt;
@@ -40,7 +39,7 @@ use draw::settle_locked;
 use hash::Seed;
 use locks::lock_all;
 use resets::Resets;
-use table::Table;
+use table::{Table, family_of, family_tables};
 
 /// Buckets in the process, for the limits of one compiled policy.
 #[derive(Debug)]
@@ -76,7 +75,7 @@ impl LocalStore {
     /// A store for `limits`, where `limits[i].index == i`.
     pub fn new(limits: &[Arc<Limit>], clock: Clock, cold_start: ColdStart) -> Self {
         let now = clock.now();
-        let tables = family::tables(limits, |variants| {
+        let tables = family_tables(limits, |variants| {
             let table = Table::new(variants);
             let variant = table.widest();
             if cold_start == ColdStart::Empty
@@ -172,5 +171,5 @@ impl Store for LocalStore {
 
 /// How many callers' buckets fit at once in the table of `limit`, which is one of `limits`.
 pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
-    Table::new(&family::of(limit, limits)).room()
+    Table::new(&family_of(limit, limits)).room()
 }

@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 
 use tollgate_limit::sliding_log::Entry;
-use tollgate_limit::{Algorithm, Claim, Limit, Micros, Standing, Timestamp};
+use tollgate_limit::{Algorithm, Claim, Limit, Micros, Mode, Standing, Timestamp};
 
 use super::Tally;
 use super::bucket::Bucket;
@@ -277,3 +277,47 @@ pub(super) const REPLACED_MAX: usize = 64;
 const CHUNK_SHARDS: usize = 16;
 
 static NEXT_ORDER: AtomicU64 = AtomicU64::new(0);
+
+/// Whether two limits draw from the same buckets. An unlimited tier draws from none.
+pub(super) fn share_table(a: &Limit, b: &Limit) -> bool {
+    let drawn = a.mode == b.mode || (a.mode != Mode::Off && b.mode != Mode::Off);
+    a.name == b.name && a.role == b.role && drawn && a.algorithm.has_buckets_of(&b.algorithm)
+}
+
+/// The limits that share a table with `limit`, in the order of `limits`; `limit` itself if it is
+/// not among them.
+pub(super) fn family_of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&'l Limit> {
+    let family: Vec<&Limit> = limits
+        .iter()
+        .map(|other| &**other)
+        .filter(|other| share_table(limit, other))
+        .collect();
+    if family.is_empty() {
+        vec![limit]
+    } else {
+        family
+    }
+}
+
+/// A table for each of `limits`, in which those of one name are neighbours; `make` creates one for each
+/// family.
+pub(super) fn family_tables(
+    limits: &[Arc<Limit>],
+    mut make: impl FnMut(&[&Limit]) -> Arc<Table>,
+) -> Box<[Arc<Table>]> {
+    let mut tables: Vec<Arc<Table>> = Vec::with_capacity(limits.len());
+    for named in limits.chunk_by(|one, next| one.name == next.name) {
+        let first = tables.len();
+        for (place, limit) in named.iter().enumerate() {
+            let elder = named[..place]
+                .iter()
+                .position(|elder| share_table(elder, limit));
+            let table = match elder {
+                Some(elder) => Arc::clone(&tables[first + elder]),
+                None => make(&family_of(limit, named)),
+            };
+            tables.push(table);
+        }
+    }
+    tables.into()
+}

@@ -5,29 +5,29 @@ mod general;
 mod greeting;
 mod redirection;
 mod sentinel;
-mod wire;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError};
 
 pub(super) use self::command::tag_of;
 use self::command::{Call, Script, trouble};
 use self::general::{FAR, asks_for_more, read};
 use self::greeting::Greeting;
 use self::sentinel::Masters;
-pub(super) use self::wire::open;
-use self::wire::{CONNECT_WITHIN, has_ended};
 use super::address::Address;
 use super::bucket;
 use super::certificates::choose_provider;
 use super::cluster::{Cluster, slot_of};
 use super::scripts::{DRAW, DRAW_BUCKET};
 use crate::batch::{
-    Answer, Batch, LaneState, Link, NewDocument, Obstacle, ToldDocument, Trouble, Wants,
+    Answer, Batch, LaneState, Link, NewDocument, Obstacle, STRAGGLES, ToldDocument, Trouble, Wants,
 };
 use crate::clock::Clock;
 use crate::simple::are_simple;
@@ -365,3 +365,49 @@ local new = redis.call('SET', KEYS[1], now, 'NX') and 1 or 0
 redis.call('EXPIRE', KEYS[1], ARGV[2])
 return { redis.call('GET', KEYS[1]), new }
 ";
+
+/// The timeout of a connection attempt; requests do not wait for it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+
+pub(crate) async fn open(info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+    // Calls have our own deadline, and a late one is waited for; the greeting has one, too.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_WITHIN))
+        .set_response_timeout(Some(STRAGGLES));
+    Client::open(info)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+/// Whether a connection is known to have ended. The server is not asked: the command is given up before
+/// it is sent.
+fn has_ended(wire: &MultiplexedConnection) -> bool {
+    let (mut wire, ping) = (wire.clone(), redis::cmd("PING"));
+    let mut ping = pin!(ping.query_async::<()>(&mut wire));
+    let mut context = Context::from_waker(Waker::noop());
+    matches!(ping.as_mut().poll(&mut context), Poll::Ready(Err(_)))
+}
+
+impl RedisLink {
+    async fn wire(&self) -> Result<MultiplexedConnection, RedisError> {
+        if let Some(node) = &self.node {
+            return open(node.cluster.nodes.address(&node.name)?).await;
+        }
+        match &self.address {
+            Address::Single(info) => open((**info).clone()).await,
+            Address::Sentinel {
+                sentinels,
+                name,
+                master,
+                tls,
+                certificates,
+            } => {
+                let like = (&**master, *tls, certificates.as_deref());
+                self.masters.open(sentinels, name, like).await
+            }
+            Address::Cluster { .. } => {
+                Err((ErrorKind::Client, "a cluster is reached by its nodes").into())
+            }
+        }
+    }
+}

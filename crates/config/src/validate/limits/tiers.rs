@@ -8,13 +8,15 @@ use crate::rate::Rate;
 use crate::raw::{RawFile, RawTier};
 use crate::reader::Field;
 use crate::source::{At, Place};
-use crate::validate::{callers, check_name, entries_of, entry_of, names_of};
+use crate::validate::callers::OwnNumbers;
+use crate::validate::{check_name, entries_of, entry_of, names_of};
+use tollgate_policy::callers::own_numbers;
 
 /// A tier's name, and its numbers for one limit.
 pub(super) type Tier = (At<String>, At<RawTier>);
 
 /// Every tier's limits must exist.
-pub(super) fn check(raw: &RawFile, context: &mut Context<'_>) {
+pub(super) fn check(raw: &RawFile, own: &[OwnNumbers], context: &mut Context<'_>) {
     let names = names_of(&raw.limits);
     for (tier, _) in entries_of(&raw.tiers) {
         check_name(tier, "tier", context);
@@ -22,14 +24,16 @@ pub(super) fn check(raw: &RawFile, context: &mut Context<'_>) {
     let of_tiers = entries_of(&raw.tiers)
         .iter()
         .flat_map(|(_, limits)| &limits.entries);
-    let own = callers::with_own_numbers(raw).flat_map(|(_, caller)| entries_of(&caller.limits));
-    for (limit, _) in of_tiers.chain(own) {
+    let of_callers = own
+        .iter()
+        .flat_map(|(_, caller)| entries_of(&caller.limits));
+    for (limit, _) in of_tiers.chain(of_callers) {
         if !names.contains(&limit.value.as_str()) {
             context.unknown("limit", &limit.value, limit.place, &names);
         }
     }
     let mut seen: HashMap<&str, Place> = HashMap::new();
-    for (name, _) in callers::with_own_numbers(raw) {
+    for (name, _) in own {
         let first = *seen.entry(name.as_str()).or_insert(name.place);
         if first != name.place {
             let title = format!("caller `{}` has limits of its own twice", name.as_str());
@@ -42,13 +46,14 @@ pub(super) fn check(raw: &RawFile, context: &mut Context<'_>) {
 
 /// The tiers, and the callers with numbers of their own, that have numbers for `limit`, sorted by
 /// name.
-pub(super) fn of_limit(limit: &str, raw: &RawFile) -> Vec<Tier> {
+pub(super) fn of_limit(limit: &str, raw: &RawFile, own: &[OwnNumbers]) -> Vec<Tier> {
     let mut tiers: Vec<Tier> = Vec::new();
     for (tier, limits) in entries_of(&raw.tiers) {
         let named = limits.entries.iter().find(|(name, _)| name.value == limit);
         tiers.extend(named.map(|(_, numbers)| (tier.clone(), table_of(numbers))));
     }
-    let own: Vec<Tier> = callers::with_own_numbers(raw)
+    let own: Vec<Tier> = own
+        .iter()
         .filter_map(|(name, caller)| {
             let own = entry_of(&caller.limits, limit);
             let of_tier = || {
@@ -57,7 +62,7 @@ pub(super) fn of_limit(limit: &str, raw: &RawFile) -> Vec<Tier> {
                 Some(numbers.clone())
             };
             let numbers = own.map(|(_, numbers)| table_of(numbers)).or_else(of_tier)?;
-            Some((name.with(callers::own_numbers(name.as_str())), numbers))
+            Some((name.with(own_numbers(name.as_str())), numbers))
         })
         .collect();
     tiers.extend(own);

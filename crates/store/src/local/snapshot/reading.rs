@@ -10,14 +10,14 @@ use tollgate_limit::{Algorithm, Limit, Placement, Timestamp};
 use super::heading::{Name, Numbers};
 use super::{
     MAGIC, Remembered, SnapshotError, Summed, VERSION, read_bytes, read_u8, read_u32, read_u64,
-    unpaid,
+    read_unpaid,
 };
 use crate::clock::{Clock, Shift};
 use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
 use crate::local::state_bytes::{OWN, read_moving};
-use crate::local::table::{REPLACED_MAX, Table};
-use crate::local::{Carried, Carry, CarryReport, LocalStore, family, learnt, penalized};
+use crate::local::table::{REPLACED_MAX, Table, family_of, family_tables, share_table};
+use crate::local::{Carried, Carry, CarryReport, LocalStore, learnt, penalized};
 
 impl LocalStore {
     /// A store for `limits` with the buckets that [`LocalStore::save`] wrote. Limits are matched by name, tier and role;
@@ -42,7 +42,7 @@ impl LocalStore {
         }
         let learnt = learnt::read(limits, &mut input, shift)?;
         let penalized = penalized::read(&mut input, shift)?;
-        let (unpaid, replicas) = (unpaid::read(limits, &mut input)?, read_u32(&mut input)?);
+        let (unpaid, replicas) = (read_unpaid(limits, &mut input)?, read_u32(&mut input)?);
         let report = CarryReport {
             limits: restoring.report(),
             also: Remembered {
@@ -201,7 +201,7 @@ impl<'l> Restoring<'l> {
         let limit = &self.limits[place];
         self.limits
             .iter()
-            .position(|elder| family::same(elder, limit))
+            .position(|elder| share_table(elder, limit))
     }
 
     /// Makes the table that the buckets come into.
@@ -213,7 +213,7 @@ impl<'l> Restoring<'l> {
             return;
         }
         let limit = &self.limits[moved.place];
-        let new = || Table::new(&family::of(limit, self.limits));
+        let new = || Table::new(&family_of(limit, self.limits));
         let table = self.tables[elder].get_or_insert_with(new);
         if let Some(from) = &moved.from {
             table.replace(table.variant_of(limit.tier.as_deref()), from);
@@ -253,7 +253,7 @@ impl<'l> Restoring<'l> {
     /// The table of each limit; a family without buckets gets a new one.
     fn tables(self) -> Box<[Arc<Table>]> {
         let mut tables = self.tables.into_iter().zip(self.limits);
-        family::tables(self.limits, |variants| {
+        family_tables(self.limits, |variants| {
             // They were created in the order of the first limit of each family.
             let table = tables.find(|(_, limit)| {
                 variants

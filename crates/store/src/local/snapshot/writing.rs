@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 use tollgate_limit::{Limit, Placement, Timestamp};
 
 use super::heading::{Name, Numbers};
-use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, unpaid, write_count};
+use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, write_count, write_unpaid};
 use crate::local::state_bytes::{OWN, write_end, write_moving};
 use crate::local::table::Table;
 use crate::local::{LocalStore, learnt, penalized};
@@ -54,7 +54,7 @@ impl LocalStore {
         }
         learnt::write(&self.limits, &also.learnt, &mut out)?;
         penalized::write(&also.penalized, &mut out)?;
-        unpaid::write(&self.limits, &also.unpaid, &mut out)?;
+        write_unpaid(&self.limits, &also.unpaid, &mut out)?;
         out.write_all(&also.replicas.to_le_bytes())?;
         let sum = out.sum.finish();
         out.inner.write_all(&sum.to_le_bytes())?;

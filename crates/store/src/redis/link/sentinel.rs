@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::wire::open;
+use super::open;
 use crate::redis::certificates::{Certificates, with_certificates};
 
 /// How long sentinels have to name the master before the last known one is tried.

@@ -1,6 +1,8 @@
-//! The file of what the store told last of its overrides: a gateway that starts while its store does
-//! not respond obeys it, so that a blocked key stays blocked.
+//! The files of overrides: those of limits in the process, and what the store told last of its own. A
+//! gateway that starts while its store does not respond obeys the latter, so that a blocked key stays
+//! blocked.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::Document;
-use super::file::BYTES_MAX;
 use crate::app::state_file::{beside, private, replace_whole};
 use tollgate_store::{Document as Shared, clock::Clock};
 
@@ -126,3 +127,55 @@ fn wall_ahead(clock: &Clock) -> i64 {
 
 /// A smaller change of the difference between the clocks is not written.
 const DRIFT_MICROS: u64 = 1_000_000;
+
+/// A file that is replaced as a whole, with access for its owner only.
+#[derive(Debug)]
+pub(super) struct LocalFile(PathBuf);
+
+/// A larger file is not one of ours.
+pub(super) const BYTES_MAX: u64 = 4 << 20;
+
+impl LocalFile {
+    /// The file beside this state file.
+    pub(super) fn of(state_file: &std::path::Path) -> Self {
+        Self(beside(state_file, ".overrides"))
+    }
+
+    /// Reads it; without a file there are no overrides. A file that is no document of this version, or
+    /// that is empty, is renamed, so that the next change does not overwrite it.
+    pub(super) fn read(&self) -> Result<Document, String> {
+        let said = |error: &dyn std::fmt::Display| format!("{}: {error}", self.0.display());
+        let mut bytes = Vec::new();
+        match private().read(true).open(&self.0) {
+            Ok(file) => file.take(BYTES_MAX).read_to_end(&mut bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Document::default());
+            }
+            Err(error) => Err(error),
+        }
+        .map_err(|error| said(&error))?;
+        let read = match bytes.as_slice() {
+            [] => Err("it is empty; a gateway never writes it so".to_owned()),
+            bytes => Document::read(&String::from_utf8_lossy(bytes)),
+        };
+        read.map_err(|error| {
+            self.set_aside();
+            said(&error)
+        })
+    }
+
+    fn set_aside(&self) {
+        let aside = beside(&self.0, ".unreadable");
+        match fs::rename(&self.0, &aside) {
+            Ok(()) => tracing::error!(file = %aside.display(), "they are kept here"),
+            Err(error) => {
+                tracing::error!(file = %self.0.display(), %error, "they cannot be kept: the next change replaces them");
+            }
+        }
+    }
+
+    /// Replaces it. A crash leaves the old one or the new one.
+    pub(super) fn write(&self, document: &Document) -> io::Result<()> {
+        replace_whole(&self.0, |new| new.write_all(document.text().as_bytes()))
+    }
+}
