@@ -769,6 +769,7 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     };
     Rule {
         name: names[identity].into(),
@@ -787,13 +788,14 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         refund_on: Vec::new(),
         ceiling: false,
         refuse_status: http::StatusCode::TOO_MANY_REQUESTS,
+        max_wait: Micros::ZERO,
     }
 }
 
 /// Files of other gateways: the first byte says whose. What is made of them is a good configuration; a defect of the
 /// translation is the only error that is none of the file's.
 pub(crate) fn import(data: &[u8]) {
-    use tollgate_import::{ImportError, Peer, Source, import};
+    use tollgate_import::{ImportError, Peer, SourceFile, import};
     let Some((first, rest)) = data.split_first() else {
         return;
     };
@@ -805,7 +807,7 @@ pub(crate) fn import(data: &[u8]) {
         Peer::Envoy,
     ];
     let text = String::from_utf8_lossy(rest);
-    let source = Source {
+    let source = SourceFile {
         name: if first & 8 == 0 { "a.yaml" } else { "a.toml" }.to_owned(),
         // The smoke test runs thousands of these.
         text: text.chars().take(2_000).collect(),

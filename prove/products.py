@@ -187,7 +187,7 @@ def python(product):
 
 
 def rust(product):
-    return lambda at: [at.installed / "rust/debug/prove-libraries", product, at.port]
+    return lambda at: [at.installed / "rust/release/prove-libraries", product, at.port]
 
 
 PER_INSTANCE = lambda n: (n, n)

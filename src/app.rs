@@ -36,6 +36,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::acme;
 use crate::admin::{self, Admin, Readiness};
 use crate::jwt_keys::JwtKeys;
 use crate::overrides::Overrides;
@@ -43,7 +44,7 @@ use crate::own_thread::OwnThread;
 use handover::{Relay, Successor};
 use reload::{Reloads, State};
 use tollgate_gateway::decide::Permits;
-use tollgate_gateway::{GatewayState, Snapshot};
+use tollgate_gateway::{Challenges, GatewayState, Snapshot};
 use tollgate_net::listener::{Address, ListenerSockets};
 use tollgate_net::server;
 use tollgate_net::tls::ServerTls;
@@ -55,7 +56,7 @@ use watcher::Watcher;
 
 pub use handover::{Anew, Origin};
 pub(crate) use opening::unopened;
-pub use options::{Environment, Options, Source, preflight};
+pub use options::{ConfigSource, Environment, Options, preflight};
 pub use run::run;
 pub use start::{StartError, start};
 
@@ -76,6 +77,8 @@ pub struct RunningGateway {
     /// Takes the corrections that the previous gateway process sends, if there was one.
     relay: Option<Relay>,
     overrides: Option<OwnThread>,
+    /// Orders and renews the certificate, where the file says so.
+    acme: Option<OwnThread>,
     /// Whether another process has replaced it.
     handed_over: AtomicBool,
     /// The process that is about to replace it.
@@ -97,6 +100,9 @@ struct Core {
     permits: Arc<Permits>,
     serving: Serving,
     tls: Option<Arc<ServerTls>>,
+    /// The challenges of an authority, for requests without TLS.
+    challenges: Challenges,
+    acme: acme::Status,
     readiness: Readiness,
     /// The names of callers' keys in logs and pages.
     names: KeyNames,
@@ -155,7 +161,6 @@ impl RunningGateway {
         &self.core.gateway
     }
 
-    /// Its access log, if it has one.
     pub fn access_log(&self) -> Option<&AccessLog> {
         self.core.gateway.access.as_ref()
     }

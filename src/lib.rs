@@ -21,6 +21,7 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | `acme` | the certificate that the gateway orders and renews by itself |
 //! | [`admin`] | health and metrics on a listener of their own |
 //! | [`app`] | the composition root: configuration in, running gateway out; owns reload and drain |
 //! | [`cli`] | the subcommands; the only reader of arguments and environment |
@@ -28,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acme;
 pub mod admin;
 pub mod app;
 pub mod cli;

@@ -1,5 +1,5 @@
 //! Requests of the gateway's own to services that the operator names: a receiver of events, a
-//! collector of traces. Each has a connection of its own, since they are few.
+//! collector of traces, an authority of certificates. Each has a connection of its own, since they are few.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER, USER_AGENT};
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -44,10 +44,22 @@ impl Service {
     /// # Errors
     /// If TLS cannot be set up.
     pub(crate) fn new(server: &Server, patience: Duration) -> Result<Self, String> {
+        Self::trusting(server, patience, &TlsFiles::default())
+    }
+
+    /// The same, with the authorities of `files`.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub(crate) fn trusting(
+        server: &Server,
+        patience: Duration,
+        files: &TlsFiles,
+    ) -> Result<Self, String> {
         let tls = server.tls.as_ref().map(|name| {
             let name = ServerName::try_from(name.to_string())
                 .map_err(|_| format!("`{name}` is no name that a certificate can have"))?;
-            Ok::<_, String>((client_config(&TlsFiles::default(), false)?, name))
+            Ok::<_, String>((client_config(files, false)?, name))
         });
         Ok(Self {
             server: server.clone(),
@@ -102,25 +114,44 @@ impl Service {
             .body(Full::new(document))
             .map_err(|error| error.to_string())?;
         let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (name, value) in more {
+            headers.insert(name.clone(), value.clone());
+        }
+        let response = self.exchange(request, None).await?;
+        let wait = response.headers().get(RETRY_AFTER);
+        let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
+        Ok((response.status(), wait.map(Duration::from_secs)))
+    }
+
+    /// Sends one request whose target is in origin form. Reads the body of the response if it has at
+    /// most `body_max` bytes; `None`: does not read it.
+    pub(crate) async fn exchange(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        body_max: Option<usize>,
+    ) -> Result<Response<Bytes>, String> {
         let host = HeaderValue::from_str(self.server.authority.as_str())
             .map_err(|error| error.to_string())?;
         for (name, value) in [
             (HOST, host),
-            (CONTENT_TYPE, HeaderValue::from_static("application/json")),
             (CONNECTION, HeaderValue::from_static("close")),
             (USER_AGENT, AGENT),
         ] {
-            headers.insert(name, value);
-        }
-        for (name, value) in more {
-            headers.insert(name.clone(), value.clone());
+            request.headers_mut().insert(name, value);
         }
         let stream = self.connected().await.map_err(|error| error.to_string())?;
-        // The connection ends when it is dropped: the body of the response is not read.
+        // The connection ends when it is dropped.
         let (response, _connection) = exchange(stream, request).await?;
-        let wait = response.headers().get(RETRY_AFTER);
-        let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
-        Ok((response.status(), wait.map(Duration::from_secs)))
+        let (head, body) = response.into_parts();
+        let body = match body_max {
+            None => Bytes::new(),
+            Some(most) => {
+                let read = Limited::new(body, most).collect().await;
+                read.map_err(|error| error.to_string())?.to_bytes()
+            }
+        };
+        Ok(Response::from_parts(head, body))
     }
 
     async fn connected(&self) -> std::io::Result<Stream> {

@@ -275,7 +275,6 @@ pub(super) async fn decision(id: &str, live: &Live) -> Result<Decision, Problem>
     )))
 }
 
-/// A response with `document` as JSON.
 pub(super) fn document(document: &impl Serialize) -> Response {
     json(StatusCode::OK, "application/json", document)
 }

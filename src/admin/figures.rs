@@ -71,7 +71,6 @@ pub struct KeysNow {
     pub keys: Vec<KeyNow>,
 }
 
-/// One key of one limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeyNow {
     pub limit: String,

@@ -11,7 +11,6 @@ use super::overrides::{Overridden, numbers};
 use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
 
-/// The buckets of one caller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallerBuckets {
     pub format: u32,

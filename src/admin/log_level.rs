@@ -38,7 +38,7 @@ struct State {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct LogLevelRequest {
     /// The level: `error`, `warn`, `info`, `debug` or `trace`.
     level: String,
     reason: String,
@@ -118,7 +118,7 @@ impl LogLevels {
     ///
     /// # Errors
     /// Why it is not changed.
-    pub(super) fn change(&self, asked: &Asked, by: &By<'_>) -> Result<Level, Problem> {
+    pub(super) fn change(&self, asked: &LogLevelRequest, by: &By<'_>) -> Result<Level, Problem> {
         let wrong = Problem::bad_request::<String>;
         let reason = reason(&asked.reason)?;
         let mut known = LogLevel::WORDS.iter();

@@ -26,6 +26,7 @@ pub mod routes;
 mod samples;
 mod serve;
 pub mod status;
+mod thresholds;
 pub mod waits;
 mod webhook;
 #[cfg(test)]

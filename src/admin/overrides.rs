@@ -21,8 +21,8 @@ use tollgate_limit::Limit;
 use tollgate_policy::{Policy, Sought, keys};
 
 pub(super) use checks::{numbers, overridden_by};
-pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
+pub(super) use documents::{OverrideRequest, Wanted};
 use recorded::Recorded;
 pub(super) use recorded::own_line;
 pub use recorded::record_end;

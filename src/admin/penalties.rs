@@ -139,7 +139,6 @@ impl Live {
         limiter.penalty(limit, key).filter(|_| is_enforced)
     }
 
-    /// Lifts the penalty of a key on this gateway.
     pub(super) fn lift_penalty(&self, limit: &Limit, key: &[u8], audit: &Audit) {
         self.current.load().limiter.lift_penalty(limit, key);
         // The event of the beginning comes before that of the end.

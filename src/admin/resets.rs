@@ -18,7 +18,7 @@ use tollgate_policy::Rule;
 /// An operator's request to fill buckets or to lift overrides.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct ResetRequest {
     pub(super) reason: String,
     /// The limit; `None`: every limit that the identity alone decides.
     pub(super) limit: Option<String>,

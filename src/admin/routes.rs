@@ -59,7 +59,6 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint { method: "POST", path: "/-/reload", help: "load the configuration again", handler: || post(reload) },
 ];
 
-/// The router of all endpoints.
 pub(super) fn router(options: &Shared) -> Router {
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
@@ -230,7 +229,7 @@ async fn change_override(method: Method, uri: Uri, change: Change) -> Answer {
         let (values, live, by) = (path.values(), change.live(), change.by());
         let (set, lifted);
         let wanted = if method == Method::PUT {
-            set = change.asked::<overrides::Asked>()?;
+            set = change.asked::<overrides::OverrideRequest>()?;
             set.wanted(live.now())?
         } else {
             lifted = change.asked()?;

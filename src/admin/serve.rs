@@ -20,7 +20,7 @@ use tower_service::Service;
 
 use super::listener::{Connection, Listener};
 use super::operators::Peer;
-use super::{Options, Webhook, events, penalties, routes};
+use super::{Options, Webhook, events, penalties, routes, thresholds};
 
 /// Serves until `stopped` is set.
 pub(super) async fn serve(
@@ -35,6 +35,7 @@ pub(super) async fn serve(
     // Ends with the runtime, as the connections do.
     tokio::spawn(events::watch(Arc::clone(&options)));
     tokio::spawn(penalties::watch(Arc::clone(&options)));
+    tokio::spawn(thresholds::watch(Arc::clone(&options)));
     let webhook = options.webhook.as_ref().map(Webhook::start);
     if let Some(Err(error)) = &webhook {
         tracing::error!(%error, "the thread of the webhook cannot be started: no event is sent");

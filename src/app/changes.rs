@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use tollgate_config::settings::Word as _;
-use tollgate_limit::{Limit, Role};
+use tollgate_limit::{Limit, Role, words};
 use tollgate_policy::route::{Route, Target};
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 use tollgate_policy::{Policy, Settle, SettleFrom};
@@ -119,6 +119,10 @@ fn limits(policy: &Policy) -> Vec<Item> {
             parts.push(opaque("count", &rule.count));
             parts.push(opaque("refund_on", &rule.refund_on));
             parts.push(readable("refuse_status", rule.refuse_status.as_str()));
+            let wait = words::span(rule.max_wait);
+            parts.push(readable("max_wait for reservations", wait));
+            let events = limit.events.iter().map(|percent| format!("{percent}%"));
+            parts.push(readable("events", events.collect::<Vec<_>>().join(", ")));
         }
         Item { name, parts }
     };

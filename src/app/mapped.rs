@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use crate::acme;
 use tollgate_config::Config;
 use tollgate_config::settings::{
     self, ClientCertificates, DecideProtocol, Listener, LogFormat, LogKeys,
 };
-use tollgate_gateway::DecideSettings;
-use tollgate_gateway::Snapshot;
 use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
+use tollgate_gateway::{Challenges, DecideSettings, PlainHttp, Snapshot};
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::{Address, Bound, Listen};
 use tollgate_net::server;
@@ -89,10 +89,18 @@ pub(super) fn by_protocol(bound: Vec<Bound>, config: &Config) -> (Vec<Bound>, Ve
     (bound(grpc), bound(http))
 }
 
-/// The snapshot of `config`, with the buckets of `limiter`.
-pub(super) fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
-    let policy = Arc::clone(&config.policy);
-    Snapshot::new(policy, limiter, metrics, defaults_of(&config.server)).deciding(deciding(config))
+pub(super) fn snapshot(
+    config: &Config,
+    limiter: Limiter<Backend>,
+    metrics: &Metrics,
+    challenges: &Challenges,
+) -> Snapshot {
+    let (policy, server) = (Arc::clone(&config.policy), &config.server);
+    let is_plain = server.redirect_to_https || server.acme.is_some();
+    let plain = || PlainHttp::new(challenges.clone(), server.redirect_to_https);
+    Snapshot::new(policy, limiter, metrics, defaults_of(server))
+        .deciding(deciding(config))
+        .plain(is_plain.then(plain))
 }
 
 /// The settings of decisions; the defaults where there is no listener for them.
@@ -139,8 +147,15 @@ pub(super) fn tls(server: &settings::Server) -> Option<TlsSettings> {
         key: one.key.clone(),
         hosts: one.hosts.clone(),
     });
+    // The certificate that the gateway ordered: one file has the chain and the key.
+    let ordered = server.acme.as_ref().and_then(acme::shown);
+    let ordered = ordered.map(|file| CertificateFiles {
+        chain: file.clone(),
+        key: file,
+        hosts: Vec::new(),
+    });
     Some(TlsSettings {
-        certificates: certificates.collect(),
+        certificates: certificates.chain(ordered).collect(),
         client_ca: server.client_ca.clone(),
         client_required: server.client_certificates == ClientCertificates::Required,
     })

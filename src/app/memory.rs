@@ -10,6 +10,8 @@ use tollgate_config::Config;
 use tollgate_gateway::refusals;
 use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
 use tollgate_limiter::PENALTY_TABLE;
+use tollgate_policy::{Policy, Rule};
+use tollgate_store::local;
 
 /// The bytes that all tables of the process take when they are full. The system allocates memory
 /// when a table is written, so an unused table takes almost none. A shared limit has a table for
@@ -29,6 +31,11 @@ pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
     let penalties = limits.iter().any(|limit| limit.penalty.is_some());
     let refused = if penalties { PENALTY_TABLE as u64 } else { 0 };
     tables.values().sum::<u64>() + refused
+}
+
+/// The number of callers that a local limit can track at once.
+pub(crate) fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
+    (rule.live.placement == Placement::Local).then(|| local::room(&rule.live, &policy.limits))
 }
 
 /// The bytes that connections take when as many are open as `server.bounds.connections` allows.

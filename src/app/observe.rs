@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Core, Source, shared_store, upstreams};
+use super::{ConfigSource, Core, shared_store, upstreams};
 use crate::admin::{self, Standing, Status, status};
 use tollgate_gateway::refusals::Refusals;
 use tollgate_net::server;
 use tollgate_store::Store as _;
+use tollgate_telemetry::metrics::Samples;
 
 impl Core {
     /// Registers the sources of metrics that are counted elsewhere.
@@ -18,6 +19,10 @@ impl Core {
             let latest = refusals.as_ref().map(Refusals::latest).unwrap_or_default();
             admin::limit_samples(&current.load().limiter.snapshot(), &latest, samples);
         });
+        let usage = Arc::clone(&self.gateway.usage);
+        self.gateway
+            .metrics
+            .source("usage", move |samples| usage.samples(samples));
         let overrides = self.overrides.clone();
         self.gateway.metrics.source("overrides", move |samples| {
             let help = "Overrides of operators in force (/api/v1/overrides)";
@@ -67,6 +72,11 @@ impl Core {
         self.gateway
             .metrics
             .source("jwt_keys", move |samples| keys.samples(samples));
+        if self.in_force().server.acme.is_some() {
+            let acme = self.acme.clone();
+            let samples = move |samples: &mut Samples| acme.samples(samples);
+            self.gateway.metrics.source("acme", samples);
+        }
         let permits = Arc::clone(&self.permits);
         self.gateway.metrics.source("permits", move |samples| {
             let help = "Requests admitted for other programs whose end was not reported";
@@ -155,6 +165,16 @@ impl Core {
         });
     }
 
+    /// Registers what `/readyz?verbose` says of a certificate that the gateway orders. It stays ready
+    /// without one: the authority must reach it.
+    pub(super) fn show_certificate(&self) {
+        if self.in_force().server.acme.is_some() {
+            let (acme, clock) = (self.acme.clone(), self.gateway.clock.clone());
+            self.readiness
+                .require("certificate", move || acme.standing(clock.wall()));
+        }
+    }
+
     /// Registers what `/readyz?verbose` says of the configuration: nothing, unless a reload was
     /// refused. The gateway stays ready: the configuration in force is a good one.
     pub(super) fn show_configuration(self: &Arc<Self>) {
@@ -174,8 +194,10 @@ impl Core {
 
     pub(super) fn status(&self) -> Status {
         let source = match &self.options.source {
-            Source::File(path) | Source::FileAt { path, .. } => path.display().to_string(),
-            Source::Text { name, .. } => name.clone(),
+            ConfigSource::File(path) | ConfigSource::FileAt { path, .. } => {
+                path.display().to_string()
+            }
+            ConfigSource::Text { name, .. } => name.clone(),
         };
         let (in_force, backend, configuration) = {
             let state = self.state.lock();

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::mapped;
 use super::state_file::directory;
+use crate::acme;
 use tollgate_config::settings::{AccessLog, Listener};
 use tollgate_config::{Config, Unopened};
 use tollgate_gateway::forward::tls;
@@ -60,6 +61,15 @@ pub(crate) fn unopened(config: &Config) -> Vec<Unopened> {
         if let Some(Err(what)) = file.map(|file| is_place_of_file(file)) {
             report(key.to_owned(), what);
         }
+    }
+    if let Some(acme) = &config.server.acme
+        && let Err(what) = is_directory(&acme.state)
+    {
+        report("server.acme.state".to_owned(), what);
+    }
+    let authority = config.server.acme.as_ref().map(acme::authority_tls);
+    if let Some(Err(what)) = authority.map(|files| tls::client_config(&files, false)) {
+        report("server.acme.ca_file".to_owned(), what);
     }
     if config.traces.is_some() && cfg!(not(feature = "otlp")) {
         let what = "this needs a program that was built with `--features otlp`";
@@ -147,7 +157,10 @@ fn is_place_of_file(path: &Path) -> Result<(), String> {
 }
 
 fn has_directory(path: &Path) -> Result<(), String> {
-    let directory = directory(path);
+    is_directory(directory(path))
+}
+
+fn is_directory(directory: &Path) -> Result<(), String> {
     match directory.metadata() {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(format!("`{}` is no directory", directory.display())),

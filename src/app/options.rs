@@ -12,7 +12,7 @@ use tollgate_limit::{Micros, Placement};
 use tollgate_store::clock::Clock;
 
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ConfigSource {
     File(PathBuf),
     /// A file, with listeners that replace its own.
     FileAt {
@@ -35,7 +35,7 @@ pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Options {
-    pub source: Source,
+    pub source: ConfigSource,
     /// The values of `${…}` in it.
     pub environment: Environment,
     pub clock: Clock,
@@ -45,11 +45,11 @@ impl Options {
     pub(super) fn load(&self) -> Result<Config, ConfigError> {
         let loader = Loader::new(&*self.environment, self.clock.now()).opening(&unopened);
         let mut config = match &self.source {
-            Source::File(path) => loader.file(path),
-            Source::FileAt { path, listen, .. } => loader.listen(listen.as_ref()).file(path),
-            Source::Text { text, name } => loader.text(text, name),
+            ConfigSource::File(path) => loader.file(path),
+            ConfigSource::FileAt { path, listen, .. } => loader.listen(listen.as_ref()).file(path),
+            ConfigSource::Text { text, name } => loader.text(text, name),
         }?;
-        if let Source::FileAt {
+        if let ConfigSource::FileAt {
             admin: Some(admin), ..
         } = &self.source
         {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::changes;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
-use super::{Core, Source, mapped};
+use super::{ConfigSource, Core, mapped};
 use crate::admin::Kind;
 use tollgate_admission::shared_store;
 use tollgate_config::settings::{Admin, DecideListener};
@@ -97,7 +97,6 @@ impl State {
 }
 
 impl Reloads {
-    /// Watches the files of `in_force`.
     pub(super) fn new(in_force: &Config) -> Self {
         let mut watch = Watch::default();
         watch.set(in_force.files_read.iter().cloned());
@@ -167,6 +166,14 @@ impl Core {
         self.events.emit(Kind::Reload, &event);
     }
 
+    /// Has TLS read the certificate that the gateway ordered. `None`: a reload runs, which does it too,
+    /// perhaps too early.
+    pub(super) fn reload_certificate(&self) -> Option<Result<(), String>> {
+        let _reloads = self.reloads.try_lock()?;
+        let (tls, settings) = (self.tls.as_ref()?, mapped::tls(&self.in_force().server)?);
+        Some(tls.reload(&settings).map_err(|error| error.to_string()))
+    }
+
     /// Checks whether a file changed, and reloads what depends on it.
     pub(super) fn look(&self) {
         let mut reloads = self.reloads.lock();
@@ -194,7 +201,8 @@ impl Core {
         let mut options = self.options.clone();
         let (in_force, store) = {
             let state = self.state.lock();
-            if let (Source::Text { text, .. }, Some(new)) = (&mut options.source, &state.text) {
+            if let (ConfigSource::Text { text, .. }, Some(new)) = (&mut options.source, &state.text)
+            {
                 text.clone_from(new);
             }
             (Arc::clone(&state.in_force), Arc::clone(&state.backend))
@@ -210,7 +218,13 @@ impl Core {
         reloads
             .watch
             .set(in_force.files_read.iter().chain(named).cloned());
-        let config = config.map_err(|error| error.render(false))?;
+        let mut config = config.map_err(|error| error.render(false))?;
+        let needs_restart = needs_restart(&config, &in_force);
+        if needs_restart.contains(&ACME) {
+            let (new, old) = (&mut config.server, &in_force.server);
+            new.acme.clone_from(&old.acme);
+            new.certificates.clone_from(&old.certificates);
+        }
         // All steps that can fail come first; none can fail after the first swap.
         let backend = if config.store == in_force.store {
             Arc::clone(&store)
@@ -242,7 +256,6 @@ impl Core {
         if config.admin.operators != in_force.admin.operators {
             changes.push("admin.operators: changed".to_owned());
         }
-        let needs_restart = needs_restart(&config, &in_force);
         // Settings that wait for a restart keep the values in force, so that the next reload
         // compares with those.
         let mut kept = config;
@@ -273,6 +286,7 @@ impl Core {
             &config,
             limiter,
             &self.gateway.metrics,
+            &self.challenges,
         )));
         self.overrides.look_again();
         self.server
@@ -363,6 +377,7 @@ impl Core {
 fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
     [
         ("server.listen", new.server.listen != old.server.listen),
+        (ACME, new.server.acme.is_some() != old.server.acme.is_some()),
         (
             "server.workers",
             mapped::workers(&new.server) != mapped::workers(&old.server),
@@ -392,6 +407,9 @@ fn with_operators_of(old: &Config, new: &Config) -> Admin {
 fn decide_listeners(config: &Config) -> &[DecideListener] {
     config.decide.as_ref().map_or(&[], |decide| &decide.listen)
 }
+
+/// Whether the gateway orders its certificate; what it orders is taken up by a reload.
+const ACME: &str = "server.acme";
 
 /// How long a file must be unchanged before it is read.
 fn pause() {

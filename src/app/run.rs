@@ -233,7 +233,6 @@ fn upgrade(gateway: &Arc<RunningGateway>, anew: &Anew) -> JoinHandle<bool> {
     })
 }
 
-/// Notifies the service manager, if there is one.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the service manager was not notified");
@@ -269,7 +268,6 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
         .ok()
 }
 
-/// The filter of the operations log at a level.
 fn filter(level: LogLevel) -> String {
     let (audit, level) = (crate::admin::AUDIT_TARGET, level.word());
     format!("{QUIET},{audit}=info,{level}")

@@ -14,12 +14,15 @@ use super::reload::{Reloads, State};
 use super::watcher::Watcher;
 use super::{Core, Options, Origin, RunningGateway};
 use super::{key_names, mapped, state_file};
+use crate::acme;
 use crate::admin::{self, Phase, Readiness};
 use crate::jwt_keys::JwtKeys;
 use crate::overrides::Overrides;
+use crate::own_thread::OwnThread;
 use tollgate_admission::shared_store;
 use tollgate_config::settings::Listener;
 use tollgate_config::{Config, ConfigError};
+use tollgate_gateway::Challenges;
 use tollgate_gateway::decide::{Decider, Permits};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::refusals::Refusals;
@@ -84,7 +87,8 @@ pub(super) fn start_with(
         .transpose()
         .map_err(StartError::system("[traces]: spans cannot be exported"))?
         .unzip();
-    let snapshot = mapped::snapshot(&config, limiter, &metrics);
+    let challenges = Challenges::default();
+    let snapshot = mapped::snapshot(&config, limiter, &metrics, &challenges);
     let gateway = GatewayState {
         current: Arc::new(ArcSwap::from_pointee(snapshot)),
         clock,
@@ -95,6 +99,7 @@ pub(super) fn start_with(
         held: Arc::default(),
         held_bodies: Arc::default(),
         under_way: Arc::default(),
+        usage: Arc::default(),
         untrusted_proxy: Arc::default(),
         health: UpstreamHealth::default(),
         #[cfg(feature = "otlp")]
@@ -118,6 +123,8 @@ pub(super) fn start_with(
         permits: Arc::new(Permits::default()),
         serving: Serving::new(move || ready.report().ready()),
         tls,
+        challenges,
+        acme: acme::Status::default(),
         readiness,
         names,
         overrides,
@@ -142,9 +149,13 @@ pub(super) fn start_with(
     core.show_upstreams();
     core.show_configuration();
     core.show_untrusted_proxy();
+    core.show_certificate();
     let admin = core.serve_admin(admin)?;
     let watcher = Watcher::start(&core).map_err(StartError::system(
         "the thread that watches files cannot be started",
+    ))?;
+    let acme = core.keep_certificate().map_err(StartError::system(
+        "the thread that keeps the certificate cannot be started",
     ))?;
     let relay = match predecessor {
         Some(predecessor) => predecessor.succeed(Arc::clone(&core.gateway.current))?,
@@ -171,6 +182,7 @@ pub(super) fn start_with(
         activated,
         relay,
         overrides: Some(learns),
+        acme,
         handed_over: AtomicBool::new(false),
         successor: Mutex::default(),
         #[cfg(feature = "otlp")]
@@ -184,6 +196,22 @@ fn addresses_of(bound: &[Bound]) -> Vec<Address> {
 }
 
 impl Core {
+    /// Starts the thread that orders and renews the certificate; `None`: the file does not say so.
+    fn keep_certificate(self: &Arc<Self>) -> io::Result<Option<OwnThread>> {
+        let (Some(tls), true) = (&self.tls, self.in_force().server.acme.is_some()) else {
+            return Ok(None);
+        };
+        let (core, reloaded) = (Arc::clone(self), Arc::clone(self));
+        let seams = acme::Seams {
+            clock: self.gateway.clock.clone(),
+            tls: Arc::clone(tls),
+            challenges: self.challenges.clone(),
+            settings: Box::new(move || core.in_force().server.acme.clone()),
+            reload: Box::new(move || reloaded.reload_certificate()),
+        };
+        acme::start(seams, self.acme.clone()).map(Some)
+    }
+
     /// Starts the workers, which serve the `public` listeners and those for decisions. They accept
     /// nothing until they are opened.
     fn start_workers(&self, public: Vec<Bound>, deciding: Vec<Bound>) -> io::Result<Workers> {
@@ -234,7 +262,6 @@ pub enum StartError {
         "a socket on {0} was handed over, and neither server.listen nor admin.listen names that address"
     )]
     Unclaimed(String),
-    /// A running gateway cannot be replaced.
     #[error("cannot take over from the running gateway: {0}")]
     TakeOver(String),
     /// A setting cannot be carried out: buckets cannot be stored in the configured place, an
@@ -244,7 +271,6 @@ pub enum StartError {
     /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),
-    /// The admin listener cannot be bound.
     #[error("the admin listener cannot be started on {address}: {source}")]
     Admin { address: String, source: io::Error },
     #[error("{what}: {source}")]
@@ -260,7 +286,6 @@ impl StartError {
         move |source| Self::System { what, source }
     }
 
-    /// The error of the admin listener on this address.
     pub(super) fn admin(listen: &Listener) -> impl Fn(io::Error) -> Self {
         let address = listen.to_string();
         move |source| Self::Admin {

@@ -293,7 +293,6 @@ pub(crate) fn replace_whole(
     fs::rename(&new, file)
 }
 
-/// Removes a file, if it is there.
 fn remove(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -37,6 +37,10 @@ impl RunningGateway {
             LAST_REQUEST.min(span / 2)
         };
         self.kept.lock().clear();
+        // An order under way is broken off; the next process makes it again.
+        if let Some(acme) = &self.acme {
+            acme.stop();
+        }
         if let Some(admin) = self.admin.as_ref().filter(|_| handed_over) {
             admin.stop();
         }
@@ -58,6 +62,7 @@ impl RunningGateway {
         }
         self.watcher = None;
         self.overrides = None;
+        self.acme = None;
         #[cfg(feature = "otlp")]
         drop(self.exporter.take());
         // A process that replaced this one has the buckets and the sockets' files too.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::start::start_with;
 use super::stop::LAST_WORDS;
-use super::{Options, Origin, RunningGateway, Source, StartError, start};
+use super::{ConfigSource, Options, Origin, RunningGateway, StartError, start};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_net::listener::{Address, Inherited};
 use tollgate_store::clock::Clock;
@@ -35,7 +35,7 @@ fn two_per_minute(extra: &str) -> String {
     )
 }
 
-fn options(source: Source, clock: &Clock) -> Options {
+fn options(source: ConfigSource, clock: &Clock) -> Options {
     Options {
         source,
         environment: Arc::new(|_| None),
@@ -48,7 +48,7 @@ fn clock() -> Clock {
 }
 
 fn from_text(text: &str, clock: &Clock) -> RunningGateway {
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         text: text.to_owned(),
         name: "test.toml".to_owned(),
     };
@@ -56,7 +56,7 @@ fn from_text(text: &str, clock: &Clock) -> RunningGateway {
 }
 
 fn from_file(path: &Path, clock: &Clock) -> RunningGateway {
-    start(options(Source::File(path.to_path_buf()), clock))
+    start(options(ConfigSource::File(path.to_path_buf()), clock))
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -99,7 +99,7 @@ fn stop_removes_socket_files_except_those_of_a_service_manager() {
          [decide]\nlisten = \"unix:{0}/decide\"\n[log]\naccess = \"off\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
         folder.path().display()
     );
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         text,
         name: "test.toml".to_owned(),
     };
@@ -305,7 +305,7 @@ fn start_failure_names_its_reason() {
         "127.0.0.1:0\"\n        workers",
         "192.0.2.1:1\"\n        workers",
     );
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         text,
         name: "t".to_owned(),
     };
@@ -321,7 +321,7 @@ fn start_failure_names_its_reason() {
         "\"127.0.0.1:0\"\n        workers",
         &format!("\"{port}\"\n        workers"),
     );
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         text,
         name: "t".to_owned(),
     };
@@ -329,7 +329,7 @@ fn start_failure_names_its_reason() {
         start(options(source, &clock)),
         Err(StartError::Bind(_))
     ));
-    let source = Source::File("/nowhere/gateway.toml".into());
+    let source = ConfigSource::File("/nowhere/gateway.toml".into());
     assert!(matches!(
         start(options(source, &clock)),
         Err(StartError::Config(_))

@@ -9,9 +9,8 @@ use super::trial::{self, Verdict};
 use super::{BAD, GOOD, load, print_out};
 use crate::app;
 use tollgate_config::{Config, Diagnostic, Unset};
-use tollgate_limit::{Mode, Placement};
-use tollgate_policy::{Policy, Rule, Scope};
-use tollgate_store::local;
+use tollgate_limit::Mode;
+use tollgate_policy::Scope;
 
 pub(super) fn check(args: &Check) -> Ended {
     let unset = if args.without_env {
@@ -21,7 +20,7 @@ pub(super) fn check(args: &Check) -> Ended {
     };
     let mut config = match (load::read_and_open(&args.config, unset), args.format) {
         (Err(error), Format::Json) => {
-            print_out(&document::wrong(error.diagnostics()));
+            print_out(&document::wrong(&error.diagnostics()));
             return Ok(BAD);
         }
         (read, _) => read?,
@@ -29,7 +28,7 @@ pub(super) fn check(args: &Check) -> Ended {
     let notes = match (app::preflight(&mut config, &load::environment), args.format) {
         // The file is valid, but a gateway would not start with it.
         (Err(error), Format::Json) => {
-            print_out(&document::wrong(vec![Diagnostic::error(&error)]));
+            print_out(&document::wrong(&[Diagnostic::error(&error)]));
             return Ok(BAD);
         }
         (Err(error), Format::Human) => {
@@ -80,7 +79,7 @@ fn rooms(config: &Config) -> String {
     let mut text = String::new();
     let rules = policy.rules.iter();
     for rule in rules.filter(|rule| rule.scope != Scope::Everyone && rule.live.mode != Mode::Off) {
-        if let Some(room) = room(rule, policy) {
+        if let Some(room) = app::memory::room(rule, policy) {
             let (name, memory) = (&rule.name, rule.live.memory >> 10);
             text += &format!("  {name}: room for {room} callers at once in {memory} KiB\n");
         }
@@ -101,10 +100,6 @@ fn rooms(config: &Config) -> String {
         );
     }
     format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")
-}
-
-pub(super) fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
-    (rule.live.placement == Placement::Local).then(|| local::room(&rule.live, &policy.limits))
 }
 
 fn failed(verdicts: &[Verdict]) -> usize {

@@ -5,82 +5,17 @@ use std::fmt::Write;
 
 use super::args::{Explain, Format};
 use super::document;
-use super::listeners;
+use super::lookup::Lookup;
 use super::request::Request;
 use super::{BAD, load, print_out, text_of, why};
 use super::{Ended, Stop};
-use crate::admin::keys::Bucket;
-use crate::admin::live::Now;
-use crate::admin::overrides::Overridden;
-use crate::app;
 use tollgate_config::Unset;
-use tollgate_limit::hex;
 use tollgate_limit::printable::printable;
 use tollgate_limit::words;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
 use tollgate_policy::{Peer, Policy};
 use tollgate_store::clock::Clock;
-use tollgate_telemetry::access::KeyNames;
-
-/// What is known of buckets beside the file.
-pub(super) struct Known {
-    names: Option<KeyNames>,
-    /// The running gateway, if it is to be asked.
-    gateway: Option<listeners::Gateway>,
-}
-
-impl Known {
-    /// The name of a key in logs, if it is known here.
-    pub(super) fn name(&self, story: &LimitStory) -> Option<String> {
-        // Lines about the bucket of everyone name no key.
-        let has_name = story.skipped.is_none() && !story.key_bytes.is_empty();
-        let names = self.names.filter(|_| has_name);
-        names.map(|names| names.text(&story.key_bytes))
-    }
-
-    /// How the bucket stands, if the running gateway is to be asked.
-    pub(super) fn now(
-        &self,
-        policy: &Policy,
-        story: &LimitStory,
-    ) -> Option<(Now, Option<Overridden>)> {
-        // A candidate has buckets of its own, which the gateway does not show.
-        let asks = story.skipped.is_none() && !story.candidate;
-        let gateway = self.gateway.as_ref().filter(|_| asks)?;
-        let limit = &policy.limits[story.limit];
-        let mut path = format!("/api/v1/buckets/{}/", listeners::encoded(&limit.name));
-        path.push_str(&hex::digits(&story.key_bytes));
-        if story.key_bytes.is_empty() {
-            path.push('-');
-        }
-        path.push_str(&format!("?cost={}", story.cost));
-        if let Some(tier) = &limit.tier {
-            path.push_str(&format!("&tier={}", listeners::encoded(tier)));
-        }
-        Some(match gateway.get::<Bucket>(&path) {
-            Ok(bucket) => (bucket.now, bucket.overridden),
-            Err(why) => (Now::unknown(why), None),
-        })
-    }
-}
-
-/// The running gateway that `--live` asks.
-fn asked(args: &Explain) -> Result<Option<listeners::Gateway>, Stop> {
-    if !args.live {
-        return Ok(None);
-    }
-    let named = &args.listeners.admin;
-    if let [first, _, ..] = named.as_slice() {
-        tell!(
-            "note: of {} gateways the first is asked, {first}\n",
-            named.len()
-        );
-    }
-    let first = named.get(..1).unwrap_or_default();
-    let gateways = listeners::asked(first, args.patience.timeout, &args.config)?;
-    Ok(gateways.into_iter().next())
-}
 
 pub(super) fn explain(args: &Explain) -> Ended {
     let request = Request::parse(&args.request, &args.headers).map_err(Stop::Misuse)?;
@@ -105,15 +40,12 @@ pub(super) fn explain(args: &Explain) -> Ended {
         .transpose()
         .map_err(|flaw| format!("answered {}: {flaw}", flaw.status()))?;
     described.body.set(facts.as_ref());
-    let known = Known {
-        gateway: asked(args)?,
-        names: app::key_names::known(&config),
-    };
+    let lookup = Lookup::new(args, &config)?;
     let now = Clock::system().now().as_micros() / 1_000_000;
     let explanation = policy.explain(&described, now, body_length(&request.headers));
     let text = match args.format {
-        Format::Human => text_of(|to| tell(to, policy, &explanation, &known)),
-        Format::Json => document::explained(policy, &explanation, &known),
+        Format::Human => text_of(|to| tell(to, policy, &explanation, &lookup)),
+        Format::Json => document::explained(policy, &explanation, &lookup),
     };
     let printed = print_out(&text);
     let is_refused = explanation.taken.is_none() || explanation.refusal.is_some();
@@ -124,7 +56,7 @@ fn tell(
     to: &mut String,
     policy: &Policy,
     explanation: &Explanation,
-    known: &Known,
+    lookup: &Lookup,
 ) -> std::fmt::Result {
     let host = if explanation.host.is_empty() {
         "(none)"
@@ -186,7 +118,7 @@ fn tell(
         writeln!(to, "limits     none")?;
     }
     for story in &explanation.limits {
-        limit(to, policy, story, known)?;
+        limit(to, policy, story, lookup)?;
     }
     for (over, stories) in policy.routes[*taken]
         .over_limit
@@ -204,7 +136,7 @@ fn tell(
             "over       where {names} refuses, {upstream} takes it, charged on:"
         )?;
         for story in stories {
-            limit(to, policy, story, known)?;
+            limit(to, policy, story, lookup)?;
         }
     }
     Ok(())
@@ -221,7 +153,7 @@ fn losers(to: &mut String, policy: &Policy, explanation: &Explanation) -> std::f
             continue;
         }
         if few || close(fate) {
-            writeln!(to, "     not   {}: {}", route.name, fate_words(fate))?;
+            writeln!(to, "     not   {}: {}", route.name, fate)?;
         } else {
             passed_over += 1;
         }
@@ -262,7 +194,12 @@ fn identity(to: &mut String, policy: &Policy, story: &IdentityStory) -> std::fmt
     }
 }
 
-fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) -> std::fmt::Result {
+fn limit(
+    to: &mut String,
+    policy: &Policy,
+    story: &LimitStory,
+    lookup: &Lookup,
+) -> std::fmt::Result {
     let limit = &policy.limits[story.limit];
     let variant = why::variant(limit.tier.as_deref(), story.candidate);
     writeln!(to, "limit      {}{variant}", limit.name)?;
@@ -278,7 +215,7 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
     } else {
         "; its refusals only count"
     };
-    let named = known
+    let named = lookup
         .name(story)
         .map_or_else(String::new, |name| format!(" ({name} in logs)"));
     writeln!(
@@ -290,7 +227,7 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
     if let Some(penalty) = limit.penalty {
         writeln!(to, "           penalty: {}", penalty.words())?;
     }
-    match known.now(policy, story) {
+    match lookup.now(policy, story) {
         Some((now, overridden)) => why::holds(to, &now, overridden.as_ref()),
         None => Ok(()),
     }
@@ -301,18 +238,6 @@ fn key(words: &str) -> Cow<'_, str> {
         "(none)".into()
     } else {
         printable(words)
-    }
-}
-
-pub(super) fn fate_words(fate: &RouteFate) -> String {
-    match fate {
-        RouteFate::Taken => "taken".to_owned(),
-        RouteFate::LessSpecific => "matches, but is less specific".to_owned(),
-        RouteFate::Host => "another host".to_owned(),
-        RouteFate::Path => "another path".to_owned(),
-        RouteFate::Method => "another method".to_owned(),
-        RouteFate::Body(source) => format!("{source} is absent or has another value"),
-        RouteFate::Header(name) => format!("header {name} is absent or has another value"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The addresses of the admin listener of a running gateway, and requests to it.
 
 mod connection;
-mod found;
+mod addresses;
 mod whereabouts;
 
 use std::cell::Cell;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::time::Instant;
 
+pub(super) use addresses::{Addresses, Attempts};
 use connection::worded;
 pub(super) use connection::{Connection, no_response};
-pub(super) use found::{Attempts, Found};
 use tollgate_config::settings::Listener;
 pub(super) use whereabouts::Whereabouts;
 

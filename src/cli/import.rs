@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use tollgate_import::{Peer, Source, detect, import as translate, page};
+use tollgate_import::{Peer, SourceFile, detect, import as translate, page};
 
 use super::args::{Format, Import};
 use super::{BAD, GOOD, create_file, load, print_out};
@@ -38,7 +38,7 @@ pub(super) fn import(args: &Import) -> Ended {
 }
 
 /// The gateway that the files configure: the one that `--from` names, or the one that a file is recognised as.
-fn peer(args: &Import, sources: &[Source]) -> Result<Peer, String> {
+fn peer(args: &Import, sources: &[SourceFile]) -> Result<Peer, String> {
     if let Some(from) = args.from {
         return Ok(from);
     }
@@ -70,7 +70,7 @@ fn peer(args: &Import, sources: &[Source]) -> Result<Peer, String> {
     Ok(peer)
 }
 
-fn source(path: &Path) -> Result<Source, String> {
+fn source(path: &Path) -> Result<SourceFile, String> {
     let name = path.display().to_string();
     let text = if path.as_os_str() == "-" {
         load::standard_input()
@@ -78,7 +78,7 @@ fn source(path: &Path) -> Result<Source, String> {
         regular(path)
     };
     match text {
-        Ok(text) => Ok(Source { name, text }),
+        Ok(text) => Ok(SourceFile { name, text }),
         Err(error) => Err(format!("cannot read `{name}`: {error}")),
     }
 }
@@ -95,7 +95,7 @@ fn regular(path: &Path) -> std::io::Result<String> {
 }
 
 /// The files that an `include` names.
-fn included(pattern: &Path) -> Result<Vec<Source>, String> {
+fn included(pattern: &Path) -> Result<Vec<SourceFile>, String> {
     let is_pattern = pattern.to_string_lossy().contains('*');
     let paths: Vec<PathBuf> = match tollgate_config::matches(pattern) {
         Ok(paths) => paths,

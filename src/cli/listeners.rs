@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
-use super::gateway::{Attempt, Attempts, Found, Place, Whereabouts, no_response};
+use super::gateway::{Addresses, Attempt, Attempts, Place, Whereabouts, no_response};
 use super::token::{NOT_SENT, Token};
 use super::{BAD, GOOD, document, print_out};
 use super::{Ended, Stop};
@@ -20,7 +20,7 @@ pub(super) struct Gateway {
     pub(super) name: String,
     /// Its addresses, or why it has none; its name is looked up until the moment.
     look_up: Box<LookUp>,
-    found: Found,
+    addresses: Addresses,
     timeout: Duration,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn asked(
     let gateway = |(at, name): (Whereabouts, String)| Gateway {
         name,
         look_up: Box::new(move |patience, until| at.places(patience, until)),
-        found: Found::default(),
+        addresses: Addresses::default(),
         timeout,
     };
     if admin.is_empty() {
@@ -150,7 +150,7 @@ impl Gateway {
     fn attempts(&self) -> Result<Attempts<'_>, String> {
         let (patience, until) = (self.timeout, Instant::now() + self.timeout);
         let look_up = || (self.look_up)(patience, until);
-        self.found.attempts(patience, until, look_up)
+        self.addresses.attempts(patience, until, look_up)
     }
 }
 

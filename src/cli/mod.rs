@@ -17,6 +17,7 @@ mod document;
 mod explain;
 mod files;
 mod listeners;
+mod lookup;
 mod gateway;
 mod import;
 mod key;
@@ -157,7 +158,6 @@ fn print_err(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// The text that `tell` writes.
 fn text_of(tell: impl FnOnce(&mut String) -> std::fmt::Result) -> String {
     let mut text = String::new();
     tell(&mut text).expect("writing into a String cannot fail");

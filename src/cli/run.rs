@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::args::Run;
 use super::{BAD, GOOD, load, origin};
 use super::{Ended, Stop};
-use crate::app::{self, Options, Source, StartError};
+use crate::app::{self, ConfigSource, Options, StartError};
 use tollgate_config::settings::Listener;
 use tollgate_store::clock::Clock;
 
@@ -36,14 +36,14 @@ pub(super) fn run(args: &Run) -> Ended {
 }
 
 /// The file or, if an upstream is given, the configuration that the options describe.
-fn source(args: &Run) -> Result<Source, String> {
+fn source(args: &Run) -> Result<ConfigSource, String> {
     let (Some(upstream), Some(limit)) = (&args.upstream, &args.limit) else {
         let path = args.config.path();
         if path.as_os_str() == "-" {
             return standard_input(args);
         }
         if args.listen.is_none() && args.admin.is_none() {
-            return Ok(Source::File(path));
+            return Ok(ConfigSource::File(path));
         }
         let listen = args
             .listen
@@ -55,7 +55,7 @@ fn source(args: &Run) -> Result<Source, String> {
             Some(written) => Some(Some(listener("--admin", written)?)),
             None => None,
         };
-        return Ok(Source::FileAt {
+        return Ok(ConfigSource::FileAt {
             path,
             listen,
             admin,
@@ -69,14 +69,14 @@ fn source(args: &Run) -> Result<Source, String> {
             text.push_str(&format!("\n[{section}]\nlisten = {listen}\n"));
         }
     }
-    Ok(Source::Text {
+    Ok(ConfigSource::Text {
         text,
         name: tollgate_config::COMMAND_LINE.to_owned(),
     })
 }
 
 /// The text on standard input. It is read once, because a reload cannot read it again.
-fn standard_input(args: &Run) -> Result<Source, String> {
+fn standard_input(args: &Run) -> Result<ConfigSource, String> {
     if args.take_over {
         return Err("a configuration from standard input cannot be handed over: start the gateway with a file".to_owned());
     }
@@ -88,7 +88,7 @@ fn standard_input(args: &Run) -> Result<Source, String> {
     let text =
         load::standard_input().map_err(|error| format!("cannot read standard input: {error}"))?;
     let name = load::STANDARD_INPUT.to_owned();
-    Ok(Source::Text { text, name })
+    Ok(ConfigSource::Text { text, name })
 }
 
 /// A listener that replaces the file's, in the same notation; certificates can be set only in the

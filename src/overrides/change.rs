@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::document::hexadecimal;
-use super::{Document, Entry, Grant, InForce, Kept, Overrides, Setting, theirs, too_many};
+use super::{Document, Entry, Grant, InForce, Inner, Overrides, Setting, theirs, too_many};
 use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,6 @@ impl End {
 /// Why a change was not made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
-    /// There are too many overrides.
     #[error("{0}")]
     TooMany(String),
     /// The document has an override that forbids it.
@@ -212,7 +211,7 @@ impl Overrides {
     }
 }
 
-impl Kept {
+impl Inner {
     fn change_local<T>(
         &self,
         allows: impl FnOnce(&Document, Timestamp) -> Result<(), ChangeError>,

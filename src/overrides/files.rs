@@ -35,7 +35,6 @@ struct Cached {
 }
 
 impl CacheFile {
-    /// The file beside this state file.
     pub(super) fn of(state_file: &Path) -> Self {
         let path = beside(state_file, ".store-overrides");
         let content = Content {
@@ -136,7 +135,6 @@ pub(super) struct LocalFile(PathBuf);
 pub(super) const BYTES_MAX: u64 = 4 << 20;
 
 impl LocalFile {
-    /// The file beside this state file.
     pub(super) fn of(state_file: &std::path::Path) -> Self {
         Self(beside(state_file, ".overrides"))
     }

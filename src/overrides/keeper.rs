@@ -7,7 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{CacheFile, Document, Entry, Event, InForce, Kept, Known, LocalFile, Overrides, ours};
+use super::{
+    CacheFile, Document, Documents, Entry, Event, InForce, Inner, LocalFile, Overrides, ours,
+};
 use tollgate_gateway::Snapshot;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::Override;
@@ -30,7 +32,7 @@ impl Overrides {
         secret: &[u8],
     ) -> Self {
         current.load().limiter.name_buckets_by(secret);
-        let kept = Kept {
+        let kept = Inner {
             current,
             clock,
             file: state_file.map(LocalFile::of),
@@ -59,7 +61,7 @@ impl Overrides {
     }
 }
 
-impl Kept {
+impl Inner {
     /// Waits a moment for the document of a store that responds, so that a blocked key stays blocked
     /// through a restart.
     fn hear_first(&self) {
@@ -121,7 +123,7 @@ impl Kept {
     }
 
     /// Changes what is known, and puts it in force.
-    pub(super) fn learn(&self, placement: Placement, change: impl FnOnce(&mut Known)) {
+    pub(super) fn learn(&self, placement: Placement, change: impl FnOnce(&mut Documents)) {
         let _telling = self.telling.lock();
         let mut known = self.known.lock();
         let before = known.of(placement).clone();
@@ -162,7 +164,7 @@ impl Kept {
     }
 
     /// Puts all overrides in force that have not ended.
-    fn put(&self, known: &Known) {
+    fn put(&self, known: &Documents) {
         let local = known.local.compiled(Placement::Local, 0);
         let shared = known.shared.compiled(Placement::Shared, known.ahead);
         let now = self.clock.now();
@@ -209,7 +211,7 @@ impl Kept {
     }
 }
 
-impl Known {
+impl Documents {
     pub(super) fn of(&self, placement: Placement) -> &Document {
         match placement {
             Placement::Local => &self.local,

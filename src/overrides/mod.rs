@@ -30,15 +30,15 @@ use tollgate_gateway::Snapshot;
 
 /// The overrides of a gateway. Clones share them.
 #[derive(Clone)]
-pub struct Overrides(Arc<Kept>);
+pub struct Overrides(Arc<Inner>);
 
-struct Kept {
+struct Inner {
     current: Arc<arc_swap::ArcSwap<Snapshot>>,
     clock: Clock,
     file: Option<LocalFile>,
     /// The file of what the store told last.
     cache: Option<CacheFile>,
-    known: Mutex<Known>,
+    known: Mutex<Documents>,
     /// Locked while a change of local overrides is written.
     writing: Mutex<()>,
     /// Locked while this gateway changes the store's document.
@@ -52,7 +52,7 @@ struct Kept {
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
 #[derive(Debug, Default)]
-struct Known {
+struct Documents {
     local: Document,
     shared: Document,
     /// By how much the store's clock is ahead of ours.
@@ -103,7 +103,6 @@ impl Overrides {
         known.ending(|until| until > now).collect()
     }
 
-    /// The override in force for the bucket of `limit` for `key`.
     pub(crate) fn find(&self, limit: &Limit, key: &[u8]) -> Option<InForce> {
         let bucket = self.0.current.load().limiter.bucket_hash(limit, key)?;
         let (known, now) = (self.0.known.lock(), self.0.clock.now());
@@ -132,7 +131,7 @@ impl Overrides {
     }
 }
 
-impl Known {
+impl Documents {
     /// Whether the document has no room for an override of another bucket.
     fn is_full(&self, placement: Placement, now: Timestamp) -> bool {
         self.full_until[usize::from(placement == Placement::Shared)] > now

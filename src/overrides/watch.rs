@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{CacheFile, Document, Kept, Overrides, PLACES, ours};
+use super::{CacheFile, Document, Inner, Overrides, PLACES, ours};
 use crate::own_thread::OwnThread;
 use tollgate_limit::Placement;
 use tollgate_store::{Document as Shared, clock::Clock};
@@ -61,7 +61,7 @@ impl Overrides {
     }
 }
 
-impl Kept {
+impl Inner {
     fn limits(&self) -> HashSet<(Arc<str>, Placement)> {
         let snapshot = self.current.load();
         let rules = snapshot.policy.rules.iter();

@@ -10,7 +10,6 @@ use tollgate_store::Store;
 
 /// A store under test.
 pub(crate) trait Subject: Sized {
-    /// The store.
     type Store: Store;
 
     /// Whether its limits must be representable in a shared store.
@@ -22,7 +21,6 @@ pub(crate) trait Subject: Sized {
     /// A store for `limits` whose clock stands at `now`; `None`, with a printed notice: there is none here.
     async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self>;
 
-    /// The store.
     fn store(&self) -> &Self::Store;
 
     /// Moves its clock on; that of a shared store back, too.
@@ -90,6 +88,7 @@ pub(crate) fn limit<S: Subject>(index: usize, algorithm: Algorithm) -> Arc<Limit
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     })
 }
 

@@ -14,8 +14,8 @@ use crate::markdown::{Block, Directive, Document, root};
 use tollgate_testkit::servers::{Maria, Postgres, Redis, available, free_port, wait_until};
 
 /// The ports that documents name. A session uses free ones in their place.
-const PORTS: [u16; 13] = [
-    8080, 8081, 8082, 8443, 9180, 9181, 9182, 9190, 3000, 3001, 6379, 5432, 3306,
+const PORTS: [u16; 15] = [
+    8080, 8081, 8082, 8443, 9180, 9181, 9182, 9190, 3000, 3001, 6379, 5432, 3306, 14000, 15000,
 ];
 
 /// A page whose commands are being run. What it started ends with it.
@@ -94,6 +94,9 @@ impl Session {
                 return None;
             }
             maria = Some(Maria::start());
+        }
+        if runs && text.contains("pebble -config") && !available("pebble") {
+            return None;
         }
         let mut ports: Vec<(u16, u16)> = Vec::new();
         for port in PORTS {

@@ -371,3 +371,54 @@ fn budget_that_is_only_reserved_is_no_402_beside_other_limits_nor_in_debt() {
         assert_eq!(held.join().expect("no panic").status, 200);
     });
 }
+
+#[test]
+fn usage_of_each_request_is_logged_and_added_up_by_caller() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let tokens = Tokens {
+        input: 600,
+        cached_input: 400,
+        cache_write: 0,
+        output: 70,
+        reasoning: 30,
+    };
+    let model = Llm::start(move |_| (tokens, End::Whole));
+    // The key of `acme` is `test`; another key has no name.
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\n\
+         [prices.models]\n\"gpt-*\" = {{ input = \"1\", cached_input = \"0.5\", output = \"2\" }}\n\
+         [identities.tenant]\nkey = \"bearer\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"accept\"\n\
+         callers = {{ \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" = {{ name = \"acme\" }} }}\n\
+         [limits.budget]\nrate = \"1 USD/day\"\nalgorithm = \"fixed_window\"\nper = \"tenant\"\nprices = \"json:model\"\n\
+         cost = {{ usage = \"openai\", max = 1000 }}\nsettle = {{ usage = \"openai\" }}\n\
+         [limits.tokens]\nrate = \"100000/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+         cost = {{ usage = \"openai\", max = 1000, plus = \"body_bytes\" }}\nsettle = {{ usage = \"openai\" }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"budget\", \"tokens\"]\n",
+        log.display(),
+        model.url()
+    ));
+    for key in ["test", "test", "other"] {
+        let key = format!("Authorization: Bearer {key}\r\n");
+        let body = json!({"model": "gpt-9", "max_tokens": 100}).to_string();
+        let answer = post(&gateway, "/v1/chat/completions", &key, &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    eventually("all are logged", || lines().lines().count() == 3);
+    let first: Value = serde_json::from_str(lines().lines().next().expect("a line")).expect("JSON");
+    // 600 + 400 x 0.5 + 100 x 2.
+    let usage = json!({"model": "gpt-9", "input": 600, "cached_input": 400, "output": 70, "reasoning": 30,
+        "cost": 1000, "currency": "USD"});
+    assert_eq!(first["usage"], usage, "{first}");
+    let metrics = gateway.admin_get("/metrics").text();
+    for line in [
+        "tollgate_limit_caller_units_total{limit=\"budget\",caller=\"acme\"} 2000",
+        "tollgate_limit_caller_units_total{limit=\"budget\",caller=\"\"} 1000",
+        "tollgate_limit_caller_units_total{limit=\"tokens\",caller=\"acme\"} 2200",
+        "tollgate_limit_caller_tokens_total{limit=\"budget\",caller=\"acme\",kind=\"reasoning\"} 60",
+        "tollgate_limit_caller_tokens_total{limit=\"tokens\",caller=\"\",kind=\"input\"} 600",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}

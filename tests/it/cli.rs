@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::servers::free_port;
 use serde_json::Value;
 
 const GOOD: &str = r#"
@@ -496,12 +497,6 @@ fn health_and_why_use_the_files_admin_listener_despite_mistakes_elsewhere() {
         );
         assert_eq!(named.status.code(), Some(2), "{:?}", texts(&named));
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    free.local_addr().expect("its address").port()
 }
 
 #[test]

@@ -22,7 +22,6 @@ const OPERATOR: &str = "[admin]\nlisten = \"127.0.0.1:0\"\noperators = [{ name =
 /// The seconds after which an event does not come any more.
 const LATE: usize = 60;
 
-/// One reader.
 pub(crate) struct Reader(BufReader<TcpStream>);
 
 impl Reader {

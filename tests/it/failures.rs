@@ -2,13 +2,11 @@
 
 use crate::forwarding::open;
 use crate::harness::{Gateway, Reply, Upstream};
+use crate::servers::free_port;
 
 #[test]
 fn an_upstream_that_cannot_be_reached_is_502_with_a_problem_body() {
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
-        .expect("a port")
-        .local_addr()
-        .expect("its address");
+    let dead = format!("127.0.0.1:{}", free_port());
     let gateway = Gateway::start(&format!(
         "[[routes]]\nmatch = \"/**\"\nupstream = \"http://{dead}\"\n"
     ));

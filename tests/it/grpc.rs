@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::encrypted::{authority, issue};
 use crate::harness::{Gateway, Peers};
+use crate::servers::free_port;
 
 /// grpcio at both ends.
 struct Grpc {
@@ -59,10 +60,7 @@ fn every_kind_of_call_passes_in_clear_text_and_lives_through_a_reload() {
     let Some(mut grpc) = Grpc::start(folder.path()) else {
         return;
     };
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
-        .expect("a port")
-        .local_addr()
-        .expect("its address");
+    let dead = format!("127.0.0.1:{}", free_port());
     let config = format!(
         "[upstreams.app]\nservers = [\"http://127.0.0.1:{}\"]\nhttp2 = true\n\
          [upstreams.dead]\nservers = [\"http://{dead}\"]\nhttp2 = true\n\

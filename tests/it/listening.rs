@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 
 use crate::harness::{Connection, Gateway, Upstream};
+use crate::servers::free_port;
 
 fn on_port(port: u16) -> String {
     format!(
@@ -36,10 +37,7 @@ fn port_that_another_gateway_listens_on_is_an_error_at_the_start() {
 #[test]
 fn port_that_gateways_begin_on_at_once_is_given_to_one_of_them() {
     for _ in 0..5 {
-        let port = {
-            let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-            free.local_addr().expect("its address").port()
-        };
+        let port = free_port();
         let barrier = Barrier::new(4);
         let begun = std::thread::scope(|scope| {
             let begin = || {

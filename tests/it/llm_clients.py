@@ -1,4 +1,4 @@
-"""The clients of OpenAI and Anthropic, which `./check` installs, unchanged but for their clock.
+"""The clients of OpenAI and Anthropic, and LangChain's models over them, which `./check` installs, unchanged but for their clock.
 
 Reads a call on each line, writes what the client returned or raised. Where a client sleeps, it writes for how long, and goes
 on with the next line.
@@ -12,6 +12,8 @@ sys.path.insert(0, sys.argv[1])
 
 import anthropic
 import openai
+from langchain_anthropic import ChatAnthropic
+from langchain_openai import ChatOpenAI
 
 
 def say(what):
@@ -65,9 +67,32 @@ def messages(client, model, stream):
         return text, total(made.get_final_message().usage)
 
 
+def langchain(call):
+    """A model of LangChain: what it says and counts, whole or streamed."""
+    options = {"model": call["model"], "api_key": call["key"], "max_tokens": 50, "max_retries": call["retries"]}
+    if call["format"] == "langchain-openai":
+        model = ChatOpenAI(base_url=call["url"] + "/v1", stream_usage=call["usage"], **options)
+    else:
+        model = ChatAnthropic(base_url=call["url"], **options)
+    if not call["stream"]:
+        made = model.invoke("Say token.")
+    else:
+        made = None
+        for chunk in model.stream("Say token."):
+            made = chunk if made is None else made + chunk
+    return made.text, made.usage_metadata and made.usage_metadata["total_tokens"]
+
+
 for line in sys.stdin:
     call = json.loads(line)
     url, key, retries = call["url"], call["key"], call["retries"]
+    if call["format"].startswith("langchain"):
+        try:
+            text, total = langchain(call)
+            say({"text": text, "total": total})
+        except (openai.APIStatusError, anthropic.APIStatusError) as error:
+            say({"error": type(error).__name__, "status": error.status_code, "words": str(error)})
+        continue
     if call["format"] == "messages":
         client = anthropic.Anthropic(base_url=url, api_key=key, max_retries=retries)
     else:
@@ -77,4 +102,5 @@ for line in sys.stdin:
         say({"text": text, "total": total})
     except (openai.APIStatusError, anthropic.APIStatusError) as error:
         retry_after = error.response.headers.get("retry-after")
-        say({"error": type(error).__name__, "status": error.status_code, "retry_after": retry_after, "body": error.body})
+        say({"error": type(error).__name__, "status": error.status_code, "retry_after": retry_after, "body": error.body,
+             "words": str(error)})

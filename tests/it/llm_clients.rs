@@ -1,12 +1,13 @@
 //! The Python clients of OpenAI and Anthropic work through the gateway unchanged: whole and streamed
-//! responses are settled at what they used, a refusal is raised as theirs, its Retry-After obeyed.
+//! responses are settled at what they used, a refusal is raised as theirs, its Retry-After obeyed. So do
+//! LangChain's models over them.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::llm::{End, Llm, Tokens};
-use crate::harness::{Gateway, Peers, eventually, repository};
+use crate::harness::{Gateway, Peers, eventually};
 
 /// What each call uses: 40 tokens in every format.
 const USED: Tokens = Tokens {
@@ -19,13 +20,7 @@ const USED: Tokens = Tokens {
 
 /// The clients, if `./check` has installed them.
 fn clients() -> Option<Peers> {
-    let folder = repository().join("target/tools/llm-clients");
-    if !folder.is_dir() {
-        assert!(std::env::var_os("CI").is_none(), "no {}", folder.display());
-        eprintln!("!!! SKIPPED: ./check installs {}", folder.display());
-        return None;
-    }
-    Peers::start("json", "tests/it/llm_clients.py", &[folder.as_path()])
+    Peers::with_tool("llm-clients", "tests/it/llm_clients.py")
 }
 
 /// The responses that stated their cost.
@@ -78,4 +73,50 @@ fn llm_clients_of_openai_and_anthropic_work_unchanged_and_obey_retry_after() {
         eventually("the response is settled", || settled(&gateway) == calls);
     }
     assert_eq!(llm.used().len() as u64, calls);
+}
+
+#[test]
+fn llm_clients_print_why_they_are_refused_and_get_streams_whose_usage_is_asked_for() {
+    let Some(mut clients) = clients() else { return };
+    let llm = Llm::start(|_| (USED, End::Whole));
+    let gateway = Gateway::start(&format!(
+        "[responses]\nrefusal = \"openai\"\n\
+         [identities.tenant]\nkey = {{ first_of = [\"bearer\", \"header:x-api-key\"] }}\nwhen_missing = \"refuse\"\n\
+         [limits.tokens]\nrate = \"2000/day\"\nalgorithm = \"fixed_window\"\nper = \"tenant\"\nrefuse_status = 402\n\
+         cost = {{ usage = [\"openai\", \"anthropic\"], max = 1000, plus = \"body_bytes\" }}\n\
+         settle = {{ usage = [\"openai\", \"anthropic\"], ask = true }}\n\
+         [limits.calls]\nrate = \"2/day\"\nalgorithm = \"fixed_window\"\nper = \"tenant\"\n\
+         [[routes]]\nmatch = \"POST /**\"\nupstream = \"{}\"\nlimits = [\"tokens\", \"calls\"]\n",
+        llm.url()
+    ));
+    let url = format!("http://{}", gateway.address());
+    let mut calls = 0;
+    for format in [
+        "chat",
+        "responses",
+        "messages",
+        "langchain-openai",
+        "langchain-anthropic",
+    ] {
+        let call = |stream: bool| {
+            json!({"format": format, "stream": stream, "usage": false, "retries": 0, "url": url, "key": format,
+                "model": "some-model"})
+        };
+        for stream in [false, true] {
+            let answer = clients.tell(&call(stream));
+            assert_eq!(
+                answer["text"],
+                "token ".repeat(8),
+                "{format}, {stream}: {answer}"
+            );
+            calls += 1;
+            // Also where the client asked for no usage of its stream.
+            eventually("the response is settled", || settled(&gateway) == calls);
+        }
+        let refused = clients.tell(&call(false));
+        let error = refused["error"].as_str().unwrap_or_default();
+        assert!(error.ends_with("RateLimitError"), "{format}: {refused}");
+        let words = refused["words"].as_str().unwrap_or_default();
+        assert!(words.contains("calls"), "{format}: {refused}");
+    }
 }

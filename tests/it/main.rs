@@ -1,6 +1,7 @@
 //! End-to-end tests: the gateway on free ports, with an upstream that records and a clock that is moved by hand.
 //! One binary, so that it links once.
 
+mod acme;
 mod adaptive;
 mod admin;
 mod answer_within;
@@ -9,6 +10,7 @@ mod bodies;
 mod browser;
 mod budget_holds;
 mod budget_life;
+mod budget_line;
 mod budgets;
 mod causes;
 mod ceilings;
@@ -88,6 +90,7 @@ mod spent_budgets;
 mod stopping;
 mod streaming;
 mod streams;
+mod thresholds;
 mod tools;
 mod traces;
 mod top;

@@ -1,21 +1,13 @@
 //! MCP's own client and server with the gateway between them: each tool has a limit of its own, and the client shows the reason of a
 //! refusal.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
-use crate::harness::{Gateway, Peers, repository};
+use crate::harness::{Gateway, Peers};
 
 /// The client and the server, if `./check` has installed them.
 fn peers() -> Option<Peers> {
-    let folder: PathBuf = repository().join("target/tools/mcp");
-    if !folder.is_dir() {
-        assert!(std::env::var_os("CI").is_none(), "no {}", folder.display());
-        eprintln!("!!! SKIPPED: ./check installs {}", folder.display());
-        return None;
-    }
-    Peers::start("json", "tests/it/mcp_peers.py", &[folder.as_path()])
+    Peers::with_tool("mcp", "tests/it/mcp_peers.py")
 }
 
 #[test]

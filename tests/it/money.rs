@@ -70,7 +70,6 @@ fn money_gateway_of_the_book_charges_what_both_formats_state_and_never_exceeds_i
         return;
     }
     let server = Postgres::start_with(&[]);
-    let url = server.url();
     let model = Llm::start(|call| {
         let untold = call.body["user"] == "untold";
         let tokens = Tokens {
@@ -83,15 +82,7 @@ fn money_gateway_of_the_book_charges_what_both_formats_state_and_never_exceeds_i
         (tokens, if untold { End::Untold } else { End::Whole })
     });
     let file = page(&model);
-    let gateway = Gateway::start_with_environment(&file, move |name| {
-        Some(match name {
-            "DATABASE_URL" => url.clone(),
-            "TOLLGATE_KEY_SECRET" => "sixteen-or-more-characters".to_owned(),
-            "OPENAI_API_KEY" => "of-openai".to_owned(),
-            "ANTHROPIC_API_KEY" => "of-anthropic".to_owned(),
-            _ => return None,
-        })
-    });
+    let gateway = start(&server, &file);
     let mut expected = 0;
     // 600 x 2.50 + 400 x 1.25 + 100 x 10; 600 x 0.15 + 400 x 0.075 + 100 x 0.60; 600 x 3 + 400 x 0.30 + 100 x 15.
     for (path, name, cost) in [
@@ -163,4 +154,92 @@ fn money_gateway_of_the_book_charges_what_both_formats_state_and_never_exceeds_i
     expected += 600 * 5 + 400 * 5 / 4 + 1_000;
     eventually("it is settled", || spent(&gateway) >= expected);
     assert_eq!(spent(&gateway), expected, "at the price of the new file");
+}
+
+/// The gateway of the page with this file.
+fn start(server: &Postgres, file: &str) -> Gateway {
+    let url = server.url();
+    Gateway::start_with_environment(file, move |name| {
+        Some(match name {
+            "DATABASE_URL" => url.clone(),
+            "TOLLGATE_KEY_SECRET" => "sixteen-or-more-characters".to_owned(),
+            "OPENAI_API_KEY" => "of-openai".to_owned(),
+            "ANTHROPIC_API_KEY" => "of-anthropic".to_owned(),
+            _ => return None,
+        })
+    })
+}
+
+#[test]
+fn money_gateway_of_the_book_lets_a_call_wait_in_line_for_a_slow_provider() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&[]);
+    let model = Llm::start(|_| (Tokens::new(100, 10), End::Whole));
+    // A call reserves 0.30 USD.
+    let file = page(&model).replace("50 USD/month", "0.40 USD/month");
+    let file = file.replace(
+        "refuse_status = 402",
+        "refuse_status = 402\nmax_wait = \"60s\"",
+    );
+    let gateway = start(&server, &file);
+    model.hold();
+    let mut calls = [gateway.connect(), gateway.connect()];
+    let chat = "/v1/chat/completions";
+    send(&mut calls[0], chat, ACME, &body("gpt-4o", true));
+    calls[0].until("data: ");
+    send(&mut calls[1], chat, ACME, &body("gpt-4o", false));
+    eventually("the second waits", || {
+        let metrics = gateway.admin_get("/metrics").text();
+        metrics.contains("\ntollgate_requests_held 1.0\n")
+    });
+    assert_eq!(model.upstream().seen().len(), 1);
+    model.release();
+    calls[0].until("[DONE]");
+    assert_eq!(calls[1].answer("POST").status, 200);
+}
+
+#[test]
+fn money_team_of_the_book_gets_more_for_the_month_and_operators_see_it() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&[]);
+    let model = Llm::start(|_| (Tokens::new(600, 100), End::Whole));
+    // The token of the operator is `test`, the key of the team `design-key`.
+    let operators = "admin.operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
+    let team = "\"sha256:d42c26cff329a22bef7dcf43cec5c15542ac0d60be9bcd6b56108fd9a50e1a78\" = { name = \"design\" }\n";
+    let file = page(&model).replace("server.workers", &format!("{operators}server.workers"));
+    let file = file.replace("\n[limits.budget]", &format!("{team}\n[limits.budget]"));
+    let gateway = start(&server, &file);
+    let key = "Authorization: Bearer design-key";
+    let answer = ask(
+        &gateway,
+        "/v1/chat/completions",
+        key,
+        &body("gpt-4o", false),
+    );
+    assert_eq!(answer.status, 200, "{answer:?}");
+    // 600 x 2.50 + 100 x 10.
+    eventually("it is settled", || spent(&gateway) == 2_500);
+    let admin = gateway.admin().to_string();
+    let run = |args: &[&str]| {
+        let environment = [("TOLLGATE_ADMIN", &*admin), ("TOLLGATE_TOKEN", "test")];
+        let (code, out, err) = crate::operator_words::program(args, &environment);
+        assert_eq!(code, Some(0), "{out}{err}");
+        out + &err
+    };
+    let shown = run(&["key", "show", "tenant", "design"]);
+    assert!(shown.contains("49.9975 USD of 50 USD"), "{shown}");
+    let granted = run(&["key", "grant", "tenant", "design", "20", "--in", "budget"]);
+    assert!(granted.contains("70 USD/month"), "{granted}");
+    let shown = run(&["key", "show", "tenant", "design"]);
+    assert!(shown.contains("69.9975 USD of 70 USD"), "{shown}");
+    // The page of the admin listener shows these documents.
+    let overrides = gateway.admin_get("/api/v1/overrides").text();
+    assert!(
+        overrides.contains("70 USD/month") && overrides.contains("design"),
+        "{overrides}"
+    );
 }

@@ -8,20 +8,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use tollgate::app::{self, Options, RunningGateway, Source};
+use tollgate::app::{self, ConfigSource, Options, RunningGateway};
 use tollgate_store::clock::Clock;
 
 use crate::harness::client::Answer;
 use crate::harness::{self, Connection, Nginx, Upstream, eventually, load, repository};
+use crate::servers::free_port;
 
 /// A file that the page of a neighbour shows.
 fn shown(neighbour: &str, name: &str) -> String {
     harness::shown(&format!("do/beside-{neighbour}.md"), name)
-}
-
-fn free_port() -> u16 {
-    let free = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    free.local_addr().expect("its address").port()
 }
 
 /// A kind of proxy: the neighbour whose page has its files, and how it is started.
@@ -33,6 +29,18 @@ struct Kind {
     down: u16,
     /// Its status while Tollgate does not respond; `None`: it waits longer than a test.
     slow: Option<u16>,
+}
+
+impl Kind {
+    /// The proxy, the ports that it is set up for, and its upstream.
+    fn start(self) -> Option<(Proxy, Ports, Upstream)> {
+        let upstream = Upstream::hello();
+        let ports = Ports {
+            decide: free_port(),
+            upstream: upstream.port(),
+        };
+        Some(((self.start)(ports)?, ports, upstream))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -168,7 +176,7 @@ fn tollgate(kind: Kind, ports: Ports, rate: Option<&str>) -> RunningGateway {
         );
     }
     text.push_str("[admin]\nlisten = \"off\"\n[log]\naccess = \"off\"\n");
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         text,
         name: "test.toml".to_owned(),
     };
@@ -182,12 +190,7 @@ fn tollgate(kind: Kind, ports: Ports, rate: Option<&str>) -> RunningGateway {
 
 /// What the limit admits through the proxy: a burst of 10, then 10 each second, to 64 clients for 3 seconds.
 fn admits_what_the_limit_says(kind: Kind) {
-    let upstream = Upstream::hello();
-    let ports = Ports {
-        decide: free_port(),
-        upstream: upstream.port(),
-    };
-    let Some(proxy) = (kind.start)(ports) else {
+    let Some((proxy, ports, upstream)) = kind.start() else {
         return;
     };
     let _gateway = tollgate(kind, ports, None);
@@ -221,12 +224,7 @@ pub(crate) const FORGED: [(&str, &str); 14] = [
 
 /// What a client sends of these headers changes nothing; the client is told what Tollgate decides.
 fn ignores_forged_headers(kind: Kind) {
-    let upstream = Upstream::hello();
-    let ports = Ports {
-        decide: free_port(),
-        upstream: upstream.port(),
-    };
-    let Some(proxy) = (kind.start)(ports) else {
+    let Some((proxy, ports, upstream)) = kind.start() else {
         return;
     };
     let _gateway = tollgate(kind, ports, Some("rate = \"2/hour\""));
@@ -255,12 +253,7 @@ fn ignores_forged_headers(kind: Kind) {
 
 /// While Tollgate is down, or does not respond, nothing passes; when it is back, it does.
 fn lets_nothing_pass_while_tollgate_is_down(kind: Kind) {
-    let upstream = Upstream::hello();
-    let ports = Ports {
-        decide: free_port(),
-        upstream: upstream.port(),
-    };
-    let Some(proxy) = (kind.start)(ports) else {
+    let Some((proxy, ports, upstream)) = kind.start() else {
         return;
     };
     assert_eq!(proxy.request("/", &[]).status, kind.down);

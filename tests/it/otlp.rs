@@ -1,11 +1,10 @@
 //! Spans of sampled requests, read by OpenTelemetry's own definitions. Only with the feature `otlp`.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Gateway, Peers, Reply, Upstream, eventually, repository};
+use crate::harness::{Gateway, Peers, Reply, Upstream, eventually};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
@@ -13,13 +12,7 @@ const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03";
 
 /// The definitions, if `./check` has installed them.
 fn definitions() -> Option<Peers> {
-    let folder: PathBuf = repository().join("target/tools/opentelemetry-proto");
-    if !folder.is_dir() {
-        assert!(std::env::var_os("CI").is_none(), "no {}", folder.display());
-        eprintln!("!!! SKIPPED: ./check installs {}", folder.display());
-        return None;
-    }
-    Peers::start("json", "tests/it/otlp_check.py", &[folder.as_path()])
+    Peers::with_tool("opentelemetry-proto", "tests/it/otlp_check.py")
 }
 
 fn start(collector: &Upstream, upstream: &Upstream, more: &str) -> Gateway {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
 use crate::process::Process;
+use crate::servers::free_port;
 
 /// An upstream whose answer's status is the last segment of the path.
 fn statuses() -> Upstream {
@@ -51,10 +52,7 @@ fn only_failures_count_where_that_is_asked() {
 #[test]
 fn settle_failure_of_the_upstream_is_given_back() {
     let upstream = statuses();
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
-        .expect("a port")
-        .local_addr()
-        .expect("its address");
+    let dead = format!("127.0.0.1:{}", free_port());
     let gateway = Gateway::start(&format!(
         "[limits.it]\nrate = \"2/hour\"\nburst = 2\nper = \"address\"\nrefund_on = [\"5xx\"]\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"it\"]\n\

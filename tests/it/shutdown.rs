@@ -1,16 +1,11 @@
 //! A gateway that ends finishes what it began.
 
 use crate::forwarding::open;
-use crate::harness::{Gateway, Reply, Upstream, eventually};
+use crate::harness::{Gateway, Upstream, eventually};
 
 #[test]
 fn drain_finishes_requests_in_progress_and_accepts_none() {
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = std::sync::Mutex::new(held);
-    let upstream = Upstream::start(move |_| {
-        held.lock().expect("no panic").recv().expect("released");
-        Reply::ok("finished")
-    });
+    let (release, upstream) = Upstream::held();
     let gateway = Gateway::start(&open(&upstream));
     let mut slow = gateway.connect();
     slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -7,6 +7,7 @@ use crate::harness::frames::{
     DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RST_STREAM, block, frame, request,
 };
 use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
+use crate::servers::free_port;
 
 /// Three units for an hour, given back after what counts as an upstream's failure.
 pub(crate) const REFUNDS: [&str; 4] = [
@@ -158,10 +159,7 @@ fn refund_after_a_total_that_the_upload_took_part_of_is_not_made() {
 #[test]
 fn refund_for_failures_of_the_upstream_alone_is_made() {
     let silent = Upstream::start(|_| Reply::Silence);
-    let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
-        .expect("a port")
-        .local_addr()
-        .expect("its address");
+    let dead = format!("127.0.0.1:{}", free_port());
     for upstream in [silent.url(), format!("http://{dead}")] {
         for refund in &REFUNDS[..2] {
             let gateway = Gateway::start(&three(

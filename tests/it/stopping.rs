@@ -4,12 +4,11 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
+use crate::harness::{Connection, Gateway, Upstream, eventually};
 use crate::process::Process;
 use crate::servers::free_port;
 
@@ -28,12 +27,7 @@ fn tell(process: &Process, signal: Signal) {
 
 /// A gateway with this drain delay and a request under way, which is answered once it is released.
 fn busy(drain_delay: &str) -> (Process, Connection, Sender<()>, Upstream) {
-    let (release, held) = channel::<()>();
-    let held = Mutex::new(held);
-    let upstream = Upstream::start(move |_| {
-        held.lock().expect("no panic").recv().expect("released");
-        Reply::ok("finished")
-    });
+    let (release, upstream) = Upstream::held();
     let timeouts = format!("timeouts = {{ drain_delay = \"{drain_delay}\" }}");
     let config = file(free_port(), &timeouts, "access = \"off\"");
     let process = Process::with(&config.replace("builtin:echo", &upstream.url()), 1024);
@@ -132,68 +126,85 @@ fn unread_pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe")
 }
 
-/// A process that is killed when it is dropped.
-struct Killed(Child);
+/// A gateway, which is killed when it is dropped.
+struct Running {
+    child: Child,
+    port: u16,
+    admin: u16,
+    config: String,
+    home: tempfile::TempDir,
+}
 
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+impl Running {
+    /// Starts the program with this `[log]`, and with these for its standard output and error.
+    fn start(log: &str, stdout: Stdio, stderr: Stdio) -> Self {
+        let (port, admin) = (free_port(), free_port());
+        let config = file(admin, "timeouts = { drain_delay = \"0s\" }", log);
+        let config = config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
+        let home = tempfile::tempdir().expect("a directory");
+        std::fs::write(home.path().join("gateway.toml"), &config).expect("written");
+        let child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("run")
+            .current_dir(home.path())
+            .env_remove("TOLLGATE_CONFIG")
+            .stdout(stdout)
+            .stderr(stderr)
+            .spawn()
+            .expect("started");
+        eventually("it serves", || {
+            TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200
+        });
+        Self {
+            child,
+            port,
+            admin,
+            config,
+            home,
+        }
+    }
+
+    fn connect(&self) -> Connection {
+        Connection::open(([127, 0, 0, 1], self.port).into())
+    }
+
+    fn metrics(&self) -> String {
+        let mut connection = Connection::open(([127, 0, 0, 1], self.admin).into());
+        connection.request("GET", "/metrics", &[]).text()
+    }
+
+    /// Ends it by one SIGTERM.
+    fn ends(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it lives");
+        let mut ended = None;
+        eventually("it ends", || {
+            ended = self.child.try_wait().expect("a child");
+            ended.is_some()
+        });
+        assert_eq!(ended.and_then(|status| status.code()), Some(0));
     }
 }
 
-/// Starts the program on `config`, with these for its standard output and error.
-fn start(config: &str, stdout: Stdio, stderr: Stdio) -> (Killed, tempfile::TempDir) {
-    let home = tempfile::tempdir().expect("a directory");
-    std::fs::write(home.path().join("gateway.toml"), config).expect("written");
-    let child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .arg("run")
-        .current_dir(home.path())
-        .env_remove("TOLLGATE_CONFIG")
-        .stdout(stdout)
-        .stderr(stderr)
-        .spawn()
-        .expect("started");
-    (Killed(child), home)
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
-/// Ended, with this code.
-fn ends(Killed(child): &mut Killed) -> Option<i32> {
-    let mut ended = None;
-    eventually("it ends", || {
-        ended = child.try_wait().expect("a child");
-        ended.is_some()
-    });
-    ended.and_then(|status| status.code())
-}
+const ACCESS_TO_STDOUT: &str = "access = \"stdout\"\nlevel = \"error\"";
 
 #[test]
 fn access_log_in_a_pipe_without_a_reader_holds_up_no_request_and_no_end() {
-    let (port, admin) = (free_port(), free_port());
-    let config = file(
-        admin,
-        "timeouts = { drain_delay = \"0s\" }",
-        "access = \"stdout\"\nlevel = \"error\"",
-    );
     let (unread, pipe) = unread_pipe();
-    let (mut child, _home) = start(
-        &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")),
-        pipe.into(),
-        Stdio::null(),
-    );
-    eventually("it serves", || {
-        TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200
-    });
-    let mut connection = Connection::open(([127, 0, 0, 1], port).into());
+    let running = Running::start(ACCESS_TO_STDOUT, pipe.into(), Stdio::null());
+    let mut connection = running.connect();
     // Far more than the pipe holds, and more than waits for it.
     let path = format!("/{}", "a".repeat(8_000));
     for _ in 0..400 {
         assert_eq!(connection.request("GET", &path, &[]).status, 200);
     }
     drop(connection);
-    let metrics = Connection::open(([127, 0, 0, 1], admin).into())
-        .request("GET", "/metrics", &[])
-        .text();
+    let metrics = running.metrics();
     let dropped = metrics
         .lines()
         .find_map(|line| line.strip_prefix("tollgate_access_log_dropped_total "));
@@ -201,27 +212,16 @@ fn access_log_in_a_pipe_without_a_reader_holds_up_no_request_and_no_end() {
         dropped.is_some_and(|count| count != "0"),
         "what does not fit is dropped: {dropped:?}"
     );
-    kill_process(Pid::from_child(&child.0), Signal::TERM).expect("it lives");
-    assert_eq!(ends(&mut child), Some(0), "one SIGTERM is enough");
+    running.ends();
     drop(unread);
 }
 
 #[test]
 fn operations_log_in_a_pipe_without_a_reader_holds_up_no_request_no_reload_and_no_end() {
-    let (port, admin) = (free_port(), free_port());
-    let config = file(
-        admin,
-        "timeouts = { drain_delay = \"0s\" }",
-        "access = \"off\"",
-    );
-    let config = config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
     let (unread, pipe) = unread_pipe();
-    let (mut child, home) = start(&config, Stdio::null(), pipe.into());
-    eventually("it serves", || {
-        TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200
-    });
+    let running = Running::start("access = \"off\"", Stdio::null(), pipe.into());
     let reload = || {
-        Connection::open(([127, 0, 0, 1], admin).into())
+        Connection::open(([127, 0, 0, 1], running.admin).into())
             .request("POST", "/-/reload", &[])
             .status
     };
@@ -229,49 +229,30 @@ fn operations_log_in_a_pipe_without_a_reader_holds_up_no_request_no_reload_and_n
     let mistakes: String = (0..1_500)
         .map(|number| format!("unknown_{number} = 1\n"))
         .collect();
-    std::fs::write(home.path().join("gateway.toml"), mistakes + &config).expect("written");
+    let written = |text: String| {
+        std::fs::write(running.home.path().join("gateway.toml"), text).expect("written");
+    };
+    written(mistakes + &running.config);
     for _ in 0..2 {
         assert_eq!(reload(), 422);
     }
-    let ask = || {
-        Connection::open(([127, 0, 0, 1], port).into())
-            .request("GET", "/", &[])
-            .status
-    };
+    let ask = || running.connect().request("GET", "/", &[]).status;
     assert_eq!(ask(), 200);
-    std::fs::write(
-        home.path().join("gateway.toml"),
-        config.replace("/**", "/elsewhere"),
-    )
-    .expect("written");
+    written(running.config.replace("/**", "/elsewhere"));
     assert_eq!(reload(), 200);
     assert_eq!(ask(), 404, "the new file is in force");
-    kill_process(Pid::from_child(&child.0), Signal::TERM).expect("it lives");
-    assert_eq!(ends(&mut child), Some(0), "one SIGTERM is enough");
+    running.ends();
     drop(unread);
 }
 
 #[test]
 fn access_log_dropped_counts_no_line_that_was_written() {
-    let (port, admin) = (free_port(), free_port());
-    let config = file(
-        admin,
-        "timeouts = { drain_delay = \"0s\" }",
-        "access = \"stdout\"\nlevel = \"error\"",
-    );
     let (from, pipe) = unread_pipe();
     // As a parent leaves it that reads without blocking: the flag is of the pipe, not of a process.
     let flags = rustix::fs::fcntl_getfl(pipe.as_fd()).expect("flags");
     rustix::fs::fcntl_setfl(pipe.as_fd(), flags | rustix::fs::OFlags::NONBLOCK).expect("set");
-    let (mut child, _home) = start(
-        &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")),
-        pipe.into(),
-        Stdio::null(),
-    );
-    eventually("it serves", || {
-        TcpStream::connect(("127.0.0.1", admin)).is_ok() && ready(admin) == 200
-    });
-    let mut connection = Connection::open(([127, 0, 0, 1], port).into());
+    let running = Running::start(ACCESS_TO_STDOUT, pipe.into(), Stdio::null());
+    let mut connection = running.connect();
     let path = format!("/{}", "a".repeat(4_000));
     // More than the pipe holds, less than waits for it.
     for _ in 0..60 {
@@ -284,18 +265,12 @@ fn access_log_dropped_counts_no_line_that_was_written() {
             .expect("text");
         text
     });
-    let metrics = || {
-        Connection::open(([127, 0, 0, 1], admin).into())
-            .request("GET", "/metrics", &[])
-            .text()
-    };
+    let metrics = running.metrics();
     assert!(
-        metrics().contains("\ntollgate_access_log_dropped_total 0\n"),
-        "{}",
-        metrics()
+        metrics.contains("\ntollgate_access_log_dropped_total 0\n"),
+        "{metrics}"
     );
-    kill_process(Pid::from_child(&child.0), Signal::TERM).expect("it lives");
-    assert_eq!(ends(&mut child), Some(0));
+    running.ends();
     let text = reader.join().expect("read");
     assert_eq!(text.lines().count(), 60, "all of them are written");
     for line in text.lines() {

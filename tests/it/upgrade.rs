@@ -1,6 +1,7 @@
 //! A process hands over to another: sockets, buckets, callers. Nothing is lost, no bucket is refilled, and a new
 //! process that does not come to serve changes nothing. And: sockets that a service manager holds.
 
+mod certificates;
 mod shares;
 
 use std::io::{BufRead, BufReader, Read};
@@ -18,6 +19,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::harness::{Connection, Reply, Upstream, change_request, eventually};
+use crate::servers::free_port;
 
 /// A `tollgate` of its own directory, and whatever processes follow it; all are killed when this is dropped.
 struct Service {
@@ -315,10 +317,7 @@ fn upgrades_under_load_lose_no_request_and_grant_at_most_twice() {
 #[test]
 fn upgrade_hands_over_the_listener_for_decisions() {
     // A port that is written, since the sockets of a listener are found by their address.
-    let port = {
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        free.local_addr().expect("its address").port()
-    };
+    let port = free_port();
     let decide = format!("[decide]\nlisten = \"127.0.0.1:{port}\"\n");
     let routes = decide + &limited("/tight", "1/hour", 1, "builtin:echo");
     let mut service = Service::start(&config(2, &routes));
@@ -350,12 +349,7 @@ fn at_once(places: u64, upstream: &str) -> String {
 
 #[test]
 fn upgrade_counts_the_places_of_requests_that_the_old_process_ends() {
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = Mutex::new(held);
-    let upstream = Upstream::start(move |_| {
-        held.lock().expect("no panic").recv().expect("released");
-        Reply::ok("finished")
-    });
+    let (release, upstream) = Upstream::held();
     let config =
         config(2, &at_once(3, &upstream.url())).replace("drain = \"2s\"", "drain = \"60s\"");
     let mut service = Service::start(&config);
@@ -402,10 +396,7 @@ fn upgrade_counts_the_places_of_requests_that_the_old_process_ends() {
 
 #[test]
 fn upgrade_permit_that_was_opened_before_holds_its_place_until_the_old_process_ends() {
-    let port = {
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        free.local_addr().expect("its address").port()
-    };
+    let port = free_port();
     let decide = format!("[decide]\nlisten = \"127.0.0.1:{port}\"\n");
     let routes = decide + &at_once(2, "builtin:echo");
     let config = config(2, &routes).replace("drain = \"2s\"", "drain = \"60s\"");
@@ -584,12 +575,7 @@ fn upgrade_old_process_grants_once_more_what_a_bucket_held() {
 /// The old process needs nothing from the new one to end its requests.
 #[test]
 fn upgrade_old_process_ends_its_requests_while_the_new_one_is_stopped() {
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = Mutex::new(held);
-    let upstream = Upstream::start(move |_| {
-        held.lock().expect("no panic").recv().expect("released");
-        Reply::ok("finished")
-    });
+    let (release, upstream) = Upstream::held();
     let routes = limited("/few", "2/day", 2, "builtin:echo")
         + &limited("/slow", "1/day", 1, &upstream.url());
     let config = config(2, &routes).replace("drain = \"2s\"", "drain = \"60s\"");

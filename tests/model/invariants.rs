@@ -30,6 +30,7 @@ pub(crate) fn limit(index: usize, algorithm: Algorithm) -> Limit {
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     }
 }
 

@@ -39,6 +39,7 @@ pub fn limit(name: &str, index: usize, terms: &Terms) -> Arc<Limit> {
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     })
 }
 

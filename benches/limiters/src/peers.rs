@@ -72,6 +72,7 @@ pub fn limit(index: usize, amount: u64, period: Micros, burst: u64, memory: usiz
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     })
 }
 

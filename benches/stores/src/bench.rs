@@ -111,6 +111,7 @@ pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request};
 
-use crate::settle::{self, Head, Owed};
+use crate::settle::{self, Head, Owed, Used};
 use crate::{Judged, UnderWay, denial};
 use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 use tollgate_limiter::{Deadline, Permit};
@@ -65,26 +65,26 @@ impl Account {
             .route
             .and_then(|route| policy.routes[route].over_limit(self.target));
         let by_response = over.is_some_and(|over| over.model.is_none());
-        self.owed = owed.at_prices(&self.claims, policy, by_response);
+        let owed = owed.at_prices(&self.claims, policy, by_response);
+        self.owed = owed.with_reservations_of(std::mem::take(&mut self.owed));
     }
 
-    /// Notes what the request reserves until its response has ended.
-    pub(crate) fn reserve(&mut self, policy: &Policy, under_way: &Arc<UnderWay>) {
+    /// Notes what the request reserves, by a draw at `now`, until its response has ended.
+    pub(crate) fn reserve(&mut self, policy: &Policy, under_way: &Arc<UnderWay>, now: Timestamp) {
         let Some(route) = self.route.map(|route| &policy.routes[route]) else {
             return;
         };
         let over = route.over_limit(self.target).map(|over| over.upstream);
         let upstream = over.or(route.target.upstream());
-        let Some(timeouts) = upstream.map(|upstream| policy.upstreams[upstream].timeouts) else {
-            return;
-        };
-        let end = self.at.after(timeouts.total.unwrap_or(timeouts.response));
+        let timeouts = upstream.map(|upstream| policy.upstreams[upstream].timeouts);
+        // A service that does not forward has no time of its own.
+        let takes = timeouts.map_or(Micros::ZERO, |its| its.total.unwrap_or(its.response));
+        let end = now.after(takes);
         for drawn in self.claims.charges().iter().filter(|drawn| drawn.enforced) {
             let rule = &policy.rules[drawn.rule];
             if rule.reserves() {
                 let bucket = (Arc::clone(&rule.name), self.claims.key(drawn).clone());
-                let reservation = under_way.reserve(bucket, drawn.cost, end);
-                self.owed.hold(&rule.name, reservation);
+                self.owed.hold(under_way.reserve(bucket, drawn.cost, end));
             }
         }
     }
@@ -146,13 +146,13 @@ impl Account {
         }
     }
 
-    /// Settles the rest, after `bytes` bytes of body; returns whether there was any. `whole`: the
+    /// Settles the rest, after `bytes` bytes of body; returns what was used, if there was any. `whole`: the
     /// response is complete.
-    pub fn on_end(&mut self, bytes: u64, whole: bool) -> bool {
+    pub fn on_end(&mut self, bytes: u64, whole: bool) -> Option<Vec<Used>> {
         let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) else {
-            return false;
+            return None;
         };
-        std::mem::take(&mut self.owed).on_end(permit, bytes, whole);
-        true
+        let owed = std::mem::take(&mut self.owed);
+        Some(owed.on_end(permit, bytes, whole))
     }
 }

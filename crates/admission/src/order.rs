@@ -6,15 +6,18 @@
 //!    far more than a bucket, the limits that need none are looked at.
 //! 3. All claims are charged or none: those of the route's own target, or of the next one that takes
 //!    what limits of the target before it refuse.
-//! 4. A request is held until its units are due (`max_wait`).
+//! 4. A request that only reservations of others refuse waits in line for them, and draws again; one whose
+//!    units are promised is held until they are due (both by `max_wait`).
 //! 5. A caller that its identity refuses is refused only now: it was charged, too.
 
 use http::StatusCode;
 
+use crate::under_way::Place;
 use crate::{Account, Judged, RequestView, denial};
 use tollgate_limit::Timestamp;
-use tollgate_limiter::{Deciding, Decision, Denied, Limiter, Unavailable};
+use tollgate_limiter::{Deadline, Deciding, Decision, Denied, Limiter, Unavailable};
 use tollgate_policy::{Claimed, Claims, Identified, IdentityRefusal, WantedFacts};
+use tollgate_store::clock::Clock;
 
 /// What must be done next.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub enum Step {
     Look,
     /// Draw, and wait for what [`Admission::draw`] returns.
     Draw,
+    /// Wait in line, as [`Admission::wait`] does.
+    Wait,
     Hold(Timestamp),
     Admit,
     Refuse(Refusal),
@@ -52,6 +57,11 @@ pub struct Admission {
     unavailable: Option<Unavailable>,
     /// The targets whose limits refused the request, with what it would have drawn there.
     targets: Vec<(usize, Claims, Denied)>,
+    /// Its places at the buckets that it would wait for; empty for most requests.
+    places: Vec<Place>,
+    /// When it began to wait in line, and when it last drew after that.
+    waits_since: Option<Timestamp>,
+    drew_again: Option<Timestamp>,
 }
 
 /// What was asked for last.
@@ -62,6 +72,8 @@ enum Stage {
     /// A look at the limits of a target.
     Looking,
     Drawing,
+    /// A wait in the line of the place with this number.
+    Waiting(usize),
     Holding,
 }
 
@@ -76,9 +88,10 @@ impl Admission {
         now: Timestamp,
     ) -> Step {
         match self.stage {
-            Stage::Arrived => self.identify(account, request),
-            Stage::Looking => self.looked(account, request, limiter),
-            Stage::Drawing => self.drawn(account, request, now),
+            Stage::Arrived => self.identify(account, request, now),
+            Stage::Looking => self.looked(account, request, limiter, now),
+            Stage::Drawing => self.drawn(account, request, limiter, now),
+            Stage::Waiting(_) => self.draw_again(account, now),
             Stage::Holding => self.admit(account, request),
         }
     }
@@ -107,7 +120,12 @@ impl Admission {
         self.refusal.as_ref()
     }
 
-    fn identify(&mut self, account: &mut Account, request: &RequestView<'_, '_>) -> Step {
+    fn identify(
+        &mut self,
+        account: &mut Account,
+        request: &RequestView<'_, '_>,
+        now: Timestamp,
+    ) -> Step {
         if let Some(status) = request.turned_away {
             return self.turn_away(account, request, status);
         }
@@ -126,9 +144,9 @@ impl Admission {
             request.length,
             request.seconds,
         ) {
-            Claimed::Complete => self.draw_next(),
+            Claimed::Complete => self.draw_first(account, request, now),
             Claimed::Refused(refusal) => self.refuse_charged(Refusal::Unidentified(refusal)),
-            Claimed::Unverified if account.claims.is_empty() => self.verify(account, request),
+            Claimed::Unverified if account.claims.is_empty() => self.verify(account, request, now),
             Claimed::Unverified => self.look_next(),
         }
     }
@@ -153,9 +171,10 @@ impl Admission {
         account: &mut Account,
         request: &RequestView<'_, '_>,
         limiter: &Limiter,
+        now: Timestamp,
     ) -> Step {
         let Judged::Denied(_) = account.judged else {
-            return self.verify(account, request);
+            return self.verify(account, request, now);
         };
         if self.pass_on(account, request) {
             return self.look_next();
@@ -163,7 +182,7 @@ impl Admission {
         // No target takes the request, so no draw counts the refusals.
         let at = account.at;
         let count = |claims: &Claims, denied: &mut Denied| {
-            limiter.count_look(&claims.list(limiter.limits()), denied, at);
+            limiter.count_refusal(&claims.list(limiter.limits()), denied, at);
         };
         if let Judged::Denied(denied) = &mut account.judged {
             count(&account.claims, denied);
@@ -175,7 +194,12 @@ impl Admission {
     }
 
     /// Verifies the signature. The request is decided about from its route's own target on.
-    fn verify(&mut self, account: &mut Account, request: &RequestView<'_, '_>) -> Step {
+    fn verify(
+        &mut self,
+        account: &mut Account,
+        request: &RequestView<'_, '_>,
+        now: Timestamp,
+    ) -> Step {
         self.targets.clear();
         if account.target > 0 {
             account.target = 0;
@@ -192,7 +216,7 @@ impl Admission {
             request.length,
             request.seconds,
         ) {
-            Ok(()) => self.draw_next(),
+            Ok(()) => self.draw_first(account, request, now),
             Err(refusal) => self.refuse_charged(Refusal::Unidentified(refusal)),
         }
     }
@@ -200,6 +224,89 @@ impl Admission {
     fn draw_next(&mut self) -> Step {
         self.stage = Stage::Drawing;
         Step::Draw
+    }
+
+    /// Draws for a target for the first time; behind requests that wait for one of its buckets, it waits,
+    /// too.
+    fn draw_first(
+        &mut self,
+        account: &mut Account,
+        request: &RequestView<'_, '_>,
+        now: Timestamp,
+    ) -> Step {
+        let under_way = request.under_way;
+        self.places = under_way.map_or_else(Vec::new, |under_way| {
+            under_way.places(&account.claims, request.policy)
+        });
+        if self.places.iter().any(Place::may_wait) {
+            account.deadline.ask_always();
+        }
+        match self.places.iter_mut().position(Place::join_behind) {
+            Some(place) => {
+                self.waits_since.get_or_insert(now);
+                self.stage = Stage::Waiting(place);
+                Step::Wait
+            }
+            None => {
+                self.places.iter_mut().for_each(Place::draw);
+                self.draw_next()
+            }
+        }
+    }
+
+    /// Waits in line until the request may draw again, at most as long as its limit says.
+    pub async fn wait(&mut self, clock: &Clock) {
+        if let (Stage::Waiting(place), Some(since)) = (self.stage, self.waits_since) {
+            let place = &self.places[place];
+            place.turn(clock, since.after(place.max_wait)).await;
+        }
+    }
+
+    /// Draws after a wait: at another moment, and with the time of a new visit to the store.
+    fn draw_again(&mut self, account: &mut Account, now: Timestamp) -> Step {
+        self.places.iter_mut().for_each(Place::draw);
+        self.drew_again = Some(now);
+        account.deadline = Deadline::default();
+        account.deadline.ask_always();
+        self.draw_next()
+    }
+
+    /// Has a request wait that is refused, if it may get the units of all limits that refuse it.
+    fn wait_in_line(&mut self, account: &Account, now: Timestamp) -> Option<Step> {
+        let denied = account.judged.denied().filter(|one| !one.is_blocked())?;
+        let since = self.waits_since.unwrap_or(now);
+        let mut first = None;
+        for claim in denied.refused() {
+            let at = self.places.iter().position(|place| place.claim == claim)?;
+            let (place, standing) = (&mut self.places[at], &denied.outcomes()[claim].standing);
+            if !place.may_get(standing, now, since.after(place.max_wait)) {
+                return None;
+            }
+            first = first.or(Some((at, standing)));
+        }
+        let (at, standing) = first?;
+        for (other, place) in self.places.iter_mut().enumerate() {
+            if other != at {
+                place.leave(None);
+            }
+        }
+        if !self.places[at].wait_for(standing, now) {
+            return None;
+        }
+        self.waits_since = Some(since);
+        self.stage = Stage::Waiting(at);
+        Some(Step::Wait)
+    }
+
+    /// Notes what an admitted request reserves, and leaves the line.
+    fn granted(&mut self, account: &mut Account, request: &RequestView<'_, '_>, now: Timestamp) {
+        if let (Some(under_way), None) = (request.under_way, &self.refusal) {
+            account.reserve(request.policy, under_way, now);
+        }
+        for mut place in self.places.drain(..) {
+            let standing = &account.judged.outcomes()[place.claim].standing;
+            place.leave(Some((standing, now)));
+        }
     }
 
     fn refuse_charged(&mut self, refusal: Refusal) -> Step {
@@ -221,7 +328,13 @@ impl Admission {
             judged,
             ..
         } = account;
-        match limiter.decide(&claims.list(limiter.limits()), *at) {
+        let list = claims.list(limiter.limits());
+        let at = self.drew_again.unwrap_or(*at);
+        let deciding = match self.places.is_empty() {
+            true => limiter.decide(&list, at),
+            false => limiter.try_decide(&list, at),
+        };
+        match deciding {
             Deciding::Decided(decision) => {
                 self.judged(judged, decision);
                 None
@@ -245,25 +358,36 @@ impl Admission {
         &mut self,
         account: &mut Account,
         request: &RequestView<'_, '_>,
+        limiter: &Limiter,
         now: Timestamp,
     ) -> Step {
         if let Some(unavailable) = self.unavailable.take() {
             return Step::Refuse(Refusal::Unavailable(unavailable));
         }
-        match &account.judged {
-            Judged::Permitted(permit) if permit.hold().0 > 0 => {
-                self.stage = Stage::Holding;
-                Step::Hold(now.after(permit.hold()))
+        if let Judged::Permitted(permit) = &account.judged {
+            let hold = permit.hold();
+            self.granted(account, request, now);
+            if hold.0 == 0 {
+                return self.admit(account, request);
             }
-            Judged::Permitted(_) => self.admit(account, request),
-            Judged::Denied(_) => {
-                if self.refusal.is_none() && self.pass_on(account, request) {
-                    Step::Draw
-                } else {
-                    self.refuse(account)
-                }
-            }
-            Judged::Not => Step::Draw,
+            self.stage = Stage::Holding;
+            return Step::Hold(now.after(hold));
+        }
+        if let Some(wait) = self.wait_in_line(account, now) {
+            return wait;
+        }
+        let Judged::Denied(denied) = &mut account.judged else {
+            return Step::Draw;
+        };
+        if !self.places.is_empty() {
+            let list = account.claims.list(limiter.limits());
+            limiter.count_refusal(&list, denied, now);
+            self.places.clear();
+        }
+        if self.refusal.is_none() && self.pass_on(account, request) {
+            self.draw_first(account, request, now)
+        } else {
+            self.refuse(account)
         }
     }
 
@@ -317,9 +441,6 @@ impl Admission {
                 .limits_of(account.target)
                 .iter();
             account.owe(request.policy, limits.map(|limit| limit.rule));
-            if let Some(under_way) = request.under_way {
-                account.reserve(request.policy, under_way);
-            }
         }
         Step::Admit
     }

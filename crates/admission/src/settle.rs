@@ -14,6 +14,7 @@ use http::header::{ACCEPT_ENCODING, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, 
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::under_way::Reservation;
+pub use charge::Tokens;
 use charge::{Charge, Reading};
 use tollgate_limiter::{Cause, Permit};
 use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, drop_lookalikes};
@@ -23,6 +24,20 @@ use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, drop_look
 pub struct Owed {
     /// Empty for most requests, and then without an allocation.
     charges: Vec<Charge>,
+    /// What is reserved until the charges are settled, and dropped after them.
+    reservations: Vec<Reservation>,
+}
+
+/// What a request used of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Used {
+    pub limit: Arc<str>,
+    /// What it is charged in the end.
+    pub units: u64,
+    /// The currency in millionths of which `units` are; `None`: they are no money.
+    pub currency: Option<Arc<str>>,
+    /// `None`: its response states no tokens.
+    pub tokens: Option<Tokens>,
 }
 
 /// The head of a response, as far as charges depend on it.
@@ -55,14 +70,17 @@ impl Owed {
                 settle: rule.settle.clone(),
                 prices: (rule.prices.as_ref()).map(|its| (Arc::clone(&its.prices), None)),
                 by_response: false,
-                reservation: None,
                 named: Vec::new(),
                 reading: Reading::BrokenOff,
                 priced: false,
                 credit: None,
+                tokens: None,
             })
             .collect();
-        Self { charges }
+        Self {
+            charges,
+            reservations: Vec::new(),
+        }
     }
 
     /// The same, at the prices of the models that the request asks for, or where `by_response` says
@@ -87,11 +105,18 @@ impl Owed {
         self
     }
 
-    /// Keeps the reservation of the limit with this name until its charge is settled.
-    pub(crate) fn hold(&mut self, limit: &str, reservation: Reservation) {
-        let mut charges = self.charges.iter_mut();
-        if let Some(charge) = charges.find(|charge| &*charge.name == limit) {
-            charge.reservation = Some(reservation);
+    /// Keeps a reservation until the charges are settled.
+    pub(crate) fn hold(&mut self, reservation: Reservation) {
+        self.reservations.push(reservation);
+    }
+
+    /// The same charges, with the reservations of `before`.
+    #[must_use]
+    pub(crate) fn with_reservations_of(self, before: Self) -> Self {
+        let reservations = before.reservations;
+        Self {
+            reservations,
+            ..self
         }
     }
 
@@ -138,13 +163,23 @@ impl Owed {
     }
 
     /// Handles the end of the body after `bytes` bytes, or a missing response. `whole`: the body is
-    /// complete.
-    pub fn on_end(self, permit: &mut Permit, bytes: u64, whole: bool) {
+    /// complete. Returns what was used of each limit that responses settle.
+    pub fn on_end(self, permit: &mut Permit, bytes: u64, whole: bool) -> Vec<Used> {
+        let mut used = Vec::new();
         for mut charge in self.charges {
             if let Some(settle) = charge.settle.take() {
                 charge.on_end(permit, &settle, bytes, whole);
+                count_used(permit, &charge.name, &settle);
+                let currency = charge.prices.as_ref().map(|(prices, _)| &prices.currency);
+                used.push(Used {
+                    units: permit.charged(&charge.name).unwrap_or(0),
+                    currency: currency.cloned(),
+                    limit: charge.name,
+                    tokens: charge.tokens,
+                });
             }
         }
+        used
     }
 }
 
@@ -160,7 +195,9 @@ impl Owed {
     ) {
         for charge in self.charges {
             let cost = cost(&charge.name);
+            let (name, settle) = (Arc::clone(&charge.name), charge.settle.clone());
             charge.on_report(permit, status, cost);
+            settle.inspect(|settle| count_used(permit, &name, settle));
         }
     }
 
@@ -168,6 +205,13 @@ impl Owed {
     pub fn is_settled_by_cost(&self, limit: &str) -> bool {
         let settles = |charge: &Charge| &*charge.name == limit && charge.settle.is_some();
         self.charges.iter().any(settles)
+    }
+}
+
+/// Counts what is used of a limit that was reserved. (What is not reserved is used, as its bucket says.)
+fn count_used(permit: &Permit, limit: &str, settle: &Settle) {
+    if settle.estimate.is_none() {
+        permit.count_used(limit);
     }
 }
 

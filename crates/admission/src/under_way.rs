@@ -1,18 +1,35 @@
 //! The reservations of requests under way in one gateway. A budget that refuses only because of them is
-//! not used up: its refusal says so, and when the first of them ends at the latest.
+//! not used up: its refusal says so, and when the first of them ends at the latest. With `max_wait` the
+//! request waits in line for them instead (`line.rs`).
+
+mod line;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use tollgate_limit::{KeyBytes, Micros, Timestamp, Verdict, words};
 use tollgate_limiter::Denied;
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::Refused;
 
-/// What of each bucket is reserved by requests under way. There are as many entries as requests.
+use line::Line;
+pub(crate) use line::Place;
+
+/// What of each bucket is reserved by requests under way, and who waits for that. A bucket has an entry
+/// as long as requests are under way with it.
 #[derive(Debug, Default)]
 pub struct UnderWay {
-    buckets: Mutex<HashMap<Bucket, Reserved>>,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Debug, Default)]
+struct Buckets {
+    by_key: HashMap<Bucket, Reserved>,
+    /// The requests in all lines.
+    waiting: usize,
 }
 
 /// A limit's name, and the key of a caller.
@@ -24,6 +41,28 @@ struct Reserved {
     /// The units of each request, by its latest end and a number.
     ends: BTreeMap<(Timestamp, u64), u64>,
     next: u64,
+    /// How many reservations were settled since the entry was made.
+    settled: u64,
+    /// The requests with a place, and the units that some of them draw now and may get.
+    places: usize,
+    drawing: u128,
+    line: Line,
+}
+
+impl Reserved {
+    fn is_needed(&self) -> bool {
+        !self.ends.is_empty() || self.places > 0
+    }
+
+    /// Whether nothing is under way whose units could come back.
+    fn is_idle(&self) -> bool {
+        self.ends.is_empty() && self.drawing == 0
+    }
+
+    /// What is reserved, and what may be by the time that the draws under way are known here.
+    fn under_way(&self) -> u128 {
+        self.units + self.drawing
+    }
 }
 
 /// The reservation of one request on one bucket, until it is dropped.
@@ -42,8 +81,8 @@ impl UnderWay {
         units: u64,
         end: Timestamp,
     ) -> Reservation {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let reserved = buckets.entry(bucket.clone()).or_default();
+        let mut buckets = self.lock();
+        let reserved = buckets.by_key.entry(bucket.clone()).or_default();
         let entry = (end, reserved.next);
         reserved.next += 1;
         reserved.units += u128::from(units);
@@ -56,14 +95,18 @@ impl UnderWay {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The units of a bucket that are reserved, and the first end of a request that is known.
     fn of(&self, bucket: &Bucket, now: Timestamp) -> Option<(u64, Timestamp)> {
-        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let reserved = buckets.get(bucket)?;
+        let buckets = self.lock();
+        let reserved = buckets.by_key.get(bucket)?;
         let mut ends = reserved.ends.keys().map(|(end, _)| *end);
         // A stream may go on after the time for its head.
         let soon = now.after(Micros::from_secs(1));
-        let units = u64::try_from(reserved.units).unwrap_or(u64::MAX);
+        let units = u64::try_from(reserved.under_way()).unwrap_or(u64::MAX);
         Some((units, ends.find(|end| *end > now).unwrap_or(soon)))
     }
 
@@ -125,15 +168,18 @@ impl UnderWay {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let buckets = self.under_way.buckets.lock();
-        let mut buckets = buckets.unwrap_or_else(PoisonError::into_inner);
-        let Some(reserved) = buckets.get_mut(&self.bucket) else {
+        let mut buckets = self.under_way.lock();
+        let Some(reserved) = buckets.by_key.get_mut(&self.bucket) else {
             return;
         };
         let units = reserved.ends.remove(&self.entry).unwrap_or(0);
         reserved.units -= u128::from(units);
-        if reserved.ends.is_empty() {
-            buckets.remove(&self.bucket);
+        reserved.settled += 1;
+        let woken = reserved.line.wake_first();
+        if !reserved.is_needed() {
+            buckets.by_key.remove(&self.bucket);
         }
+        drop(buckets);
+        woken.inspect(Waker::wake_by_ref);
     }
 }

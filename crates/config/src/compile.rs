@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::context::Context;
+use super::context::{Context, Program};
 use super::diagnostic::Diagnostic;
 use super::include::{self, Tree};
-use super::loader::{Loader, Reader, Unopened};
+use super::loader::{Loader, Unopened};
 use super::problem::{Mark, Problem, Problems, Severity};
 use super::quick;
 use super::raw::RawFile;
@@ -35,7 +35,7 @@ pub(crate) fn compile(
     loader: &Loader<'_>,
 ) -> Result<Config, ConfigError> {
     let mut context = Context::new(loader.env, Problems::new(loader.unset));
-    context.reader = loader.reader;
+    context.program = loader.program;
     context.listen = loader.listen.cloned();
     context.files = files;
     let Tree {
@@ -167,6 +167,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         has_store,
         now,
         egress: server.egress,
+        has_admin: admin.listen.is_some(),
         resettable: !admin.operators.is_empty(),
         described: (&described, &overrides),
         prices: validate::prices::prices(raw, context),
@@ -188,7 +189,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     };
     let routes = compiler.routes();
     upstreams.wait_for_models(&routes.list, &limits.rules, context);
-    if context.reader == Reader::Service {
+    if context.program == Program::Service {
         validate::service::warn(raw, context);
     }
     together::check_cluster(&routes, &limits, store.as_ref(), context);

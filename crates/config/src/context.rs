@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
-use super::include::{cannot_read, plain};
-use super::loader::Reader;
+use super::files::{cannot_read, plain};
 use super::problem::Flaw;
 use super::problem::{Problem, Problems, suggestion};
 use super::reader::Field;
@@ -14,13 +13,22 @@ use super::source::{At, Place, Sources};
 use super::text::Text;
 use tollgate_policy::route::ParseError;
 
+/// The program that a configuration is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// A gateway, which forwards requests.
+    Gateway,
+    /// A service, which limits its own requests.
+    Service,
+}
+
 /// The state of reading and checking one configuration.
 pub(crate) struct Context<'e> {
     pub(crate) sources: Sources,
     pub(crate) problems: Problems,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) env: Env<'e>,
-    pub(crate) reader: Reader,
+    pub(crate) program: Program,
     /// The listener in place of the file's (`tollgate run --listen`).
     pub(crate) listen: Option<Listener>,
     /// The parts of the dotted name of what is being read.
@@ -41,7 +49,7 @@ impl<'e> Context<'e> {
             problems,
             files: Vec::new(),
             env,
-            reader: Reader::Gateway,
+            program: Program::Gateway,
             listen: None,
             keys: Vec::new(),
             places: Some(HashMap::new()),

@@ -6,16 +6,6 @@ use super::problem::Flaw;
 
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// How variables without a value and without a default are treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unset {
-    #[default]
-    Refused,
-    /// A value is assumed, and [`super::Config::assumed`] names the variable: for places without
-    /// secrets.
-    Assumed,
-}
-
 /// The mistake in one `${…}`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvError {

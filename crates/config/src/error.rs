@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::diagnostic::Diagnostic;
-use super::include::cannot_read;
+use super::files::cannot_read;
 use super::problem::{Problem, Severity};
 use super::quick::by_option;
 use super::render::render;

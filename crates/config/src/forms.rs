@@ -179,6 +179,20 @@ forms! {
     };
 }
 
+forms! {
+    /// A percentage of a whole, from `"1%"` to `"100%"`.
+    Percent -> u8 = |text, context| {
+        let written = text.as_str();
+        let digits = written.strip_suffix('%').filter(|digits| !digits.starts_with(['0', '+']));
+        let percent = digits.and_then(|digits| digits.parse().ok()).filter(|percent| *percent <= 100);
+        if percent.is_none() {
+            let title = format!("`{written}` is not a percentage");
+            context.error(title, text.place, "a whole number from \"1%\" to \"100%\" was expected");
+        }
+        percent
+    };
+}
+
 /// A number of one or more, or `"auto"` (`None`): the gateway finds it.
 pub(crate) struct Auto<T>(PhantomData<T>);
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use super::context::Context;
+use super::files::{cannot_read, folder, matches, read_text};
 use super::merge::merge;
 use super::problem::{Problem, SHOWN_MAX};
 use super::raw::RawFile;
@@ -91,10 +92,10 @@ impl Walk<'_, '_> {
             return;
         }
         self.context.files.push(path.clone());
-        match super::read_text(&path) {
+        match read_text(&path) {
             Ok(text) => {
                 self.chain.push(path.clone());
-                self.text(&path.display().to_string(), text, &super::folder(&path));
+                self.text(&path.display().to_string(), text, &folder(&path));
                 self.chain.pop();
             }
             Err(error) => self.refuse(cannot_read(&path, &error), included),
@@ -234,66 +235,6 @@ fn duplicate<'c>(
         problem.at(first, "first written here");
     }
     problem
-}
-
-/// The files that an include matches, sorted; `*` is allowed in the last part.
-pub fn matches(whole: &Path) -> Result<Vec<PathBuf>, String> {
-    let last = whole
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default()
-        .to_owned();
-    let Some((head, tail)) = last.split_once('*') else {
-        return Ok(vec![whole.to_path_buf()]);
-    };
-    if tail.contains('*')
-        || whole
-            .parent()
-            .is_some_and(|parent| parent.to_string_lossy().contains('*'))
-    {
-        return Err(format!(
-            "`{}` has more than one `*`, or one outside its last part",
-            whole.display()
-        ));
-    }
-    let directory = whole.parent().unwrap_or(whole);
-    let directory = if directory.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        directory
-    };
-    let entries = std::fs::read_dir(directory).map_err(|error| {
-        format!(
-            "cannot read the directory `{}`: {}",
-            directory.display(),
-            plain(&error)
-        )
-    })?;
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(Result::ok)
-        .filter(|entry| {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            name.len() >= head.len() + tail.len()
-                && name.starts_with(head)
-                && name.ends_with(tail)
-                && !name.starts_with('.')
-        })
-        .map(|entry| entry.path())
-        .collect();
-    paths.sort();
-    Ok(paths)
-}
-
-/// An I/O error without its code: "No such file or directory".
-pub(crate) fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
-}
-
-/// The title of an error: this file cannot be read.
-pub(crate) fn cannot_read(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot read `{}`: {}", path.display(), plain(error))
 }
 
 /// A safety bound, far above any intended number of included files.

@@ -20,6 +20,7 @@ mod declare;
 mod diagnostic;
 mod env;
 mod error;
+mod files;
 mod forms;
 mod include;
 mod lists;
@@ -43,17 +44,16 @@ mod text;
 mod validate;
 pub mod yaml;
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use admin_listener::{load_admin_listener, parse_admin_listener};
 pub use diagnostic::{Diagnostic, Span};
-pub use env::{Env, Unset};
+pub use env::Env;
 pub use error::ConfigError;
-pub use include::matches;
+pub use files::{FILE_MAX, matches, read_text};
 pub use loader::{Loader, Unopened};
-pub use problem::{nearest, suggestion};
+pub use problem::{Unset, nearest, suggestion};
 pub use quick::{COMMAND_LINE, quick, quoted};
 pub use report::report;
 pub use schema::schema;
@@ -129,63 +129,12 @@ pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigE
     Loader::new(env, now).file(path)
 }
 
-/// The most bytes in one file of a configuration: far more than any has, and little enough to read
-/// a device or the wrong file without harm.
-pub const FILE_MAX: u64 = 16 << 20;
-
-/// Reads one file of a configuration.
-///
-/// # Errors
-/// If it cannot be read, is no text, or has more than 16 MiB.
-pub fn read_text(path: &Path) -> std::io::Result<String> {
-    read_text_up_to(path, FILE_MAX, "a configuration has at most 16 MiB")
-}
-
-/// Reads a file of at most so many bytes; `longer` is the error of another one.
-pub(crate) fn read_text_up_to(path: &Path, most: u64, longer: &str) -> std::io::Result<String> {
-    let mut text = String::new();
-    let read = std::fs::File::open(path)?
-        .take(most + 1)
-        .read_to_string(&mut text)?;
-    if read as u64 > most {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, longer));
-    }
-    Ok(text)
-}
-
 /// Reads a text, for a gateway. Messages call it `name`, and relative paths start in the directory of `name`.
 ///
 /// # Errors
 /// All mistakes at once.
 pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
     Loader::new(env, now).text(text, name)
-}
-
-/// Reads a file like [`load`], for a service that limits its own requests
-/// ([`Loader::for_service`]).
-///
-/// # Errors
-/// As [`load`].
-pub fn load_for_service(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    Loader::new(env, now).for_service().file(path)
-}
-
-/// Reads a text like [`parse`], for a service that limits its own requests.
-///
-/// # Errors
-/// As [`parse`].
-pub fn parse_for_service(
-    text: &str,
-    name: &str,
-    env: Env<'_>,
-    now: Timestamp,
-) -> Result<Config, ConfigError> {
-    Loader::new(env, now).for_service().text(text, name)
-}
-
-/// The directory of a file, in which its relative paths start.
-pub(crate) fn folder(path: &Path) -> PathBuf {
-    path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
 /// Reads a file of callers again ([`Config::caller_files`] of the configuration in force), for

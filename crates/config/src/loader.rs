@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::compile::compile;
-use super::env::{Env, Unset};
+use super::context::Program;
+use super::env::Env;
+use super::files::{folder, read_text};
+use super::problem::Unset;
 use super::settings::Listener;
-use super::{Config, ConfigError, folder, read_text};
+use super::{Config, ConfigError};
 use tollgate_limit::Timestamp;
 
 #[derive(Clone, Copy)]
@@ -13,17 +16,9 @@ pub struct Loader<'l> {
     pub(crate) env: Env<'l>,
     pub(crate) now: Timestamp,
     pub(crate) unset: Unset,
-    pub(crate) reader: Reader,
+    pub(crate) program: Program,
     pub(crate) listen: Option<&'l Listener>,
     pub(crate) opens: Option<&'l dyn Fn(&Config) -> Vec<Unopened>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// A gateway, which forwards requests.
-    Gateway,
-    /// A service, which limits its own requests.
-    Service,
 }
 
 /// Something that a valid configuration names and a gateway cannot open.
@@ -43,7 +38,7 @@ impl<'l> Loader<'l> {
             env,
             now,
             unset: Unset::Refused,
-            reader: Reader::Gateway,
+            program: Program::Gateway,
             listen: None,
             opens: None,
         }
@@ -56,8 +51,8 @@ impl<'l> Loader<'l> {
     /// For a service that limits its own requests: its routes need no upstream, and
     /// [`Config::warnings`] says which settings have no effect there.
     pub fn for_service(self) -> Self {
-        let reader = Reader::Service;
-        Self { reader, ..self }
+        let program = Program::Service;
+        Self { program, ..self }
     }
 
     /// With this listener in place of the file's, if there is one.

@@ -1,6 +1,5 @@
 //! Problems in a configuration, collected so that all are reported together.
 
-use super::env::Unset;
 use super::source::Place;
 
 /// Whether a problem prevents the start or is only reported.
@@ -88,6 +87,16 @@ impl Problem {
         self.helps.extend(help.map(Into::into));
         self
     }
+}
+
+/// How variables without a value and without a default are treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unset {
+    #[default]
+    Refused,
+    /// A value is assumed, and [`super::Config::assumed`] names the variable: for places without
+    /// secrets.
+    Assumed,
 }
 
 /// The problems found so far.

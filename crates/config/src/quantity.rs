@@ -163,7 +163,6 @@ pub(crate) fn refusals(text: &str) -> Result<(u32, Micros), Flaw> {
     Ok((count, span))
 }
 
-/// The most refusals that a penalty counts.
 const REFUSALS_MAX: u32 = 1_000_000;
 
 /// The longest span in which a penalty counts, in microseconds.

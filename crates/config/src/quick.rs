@@ -25,7 +25,6 @@ pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
 /// The name of that text in [`super::parse`]: warnings then name an option in place of a line.
 pub const COMMAND_LINE: &str = "command line";
 
-/// A problem of that text, with the option that it is about.
 pub(crate) fn by_option(problem: &Problem, sources: &Sources) -> String {
     let mark = problem.marks.first();
     let line = mark.map_or("", |mark| {

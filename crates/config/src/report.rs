@@ -6,7 +6,7 @@ mod limits;
 use std::fmt::Write;
 
 use super::Config;
-use super::settings::{AccessLog, StoreKind, Topology};
+use super::settings::{AccessLog, StoreKind, Topology, Word as _};
 use limits::{cost, limit};
 use tollgate_limit::{Algorithm, WhenDown, words};
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
@@ -47,6 +47,19 @@ fn listeners(config: &Config, text: &mut String) {
     let listen = &config.server.listen;
     if !listen.is_empty() {
         let _ = writeln!(text, "Listens on {}", joined(listen));
+    }
+    if config.server.redirect_to_https {
+        text.push_str("Redirects http requests to https\n");
+    }
+    if let Some(acme) = &config.server.acme {
+        let _ = writeln!(
+            text,
+            "Orders the certificate of {} from {} by {}, and keeps it in {}",
+            joined(&acme.hosts),
+            acme.directory,
+            acme.challenge.word(),
+            acme.state.display()
+        );
     }
     let names = match config.admin.hosts.as_slice() {
         [] => String::new(),

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use super::raw::{
-    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, CompressedBodies, Decide,
-    DescriptorEntry, EncodedSlash, Expect, Log, LogFormat, LogKeys, LogLevel, OperationsFormat,
-    Operator, OperatorLevel, RuleOfDescriptors, Server, ServerTimeouts, StoreKind, Traces, Webhook,
-    WebhookEvent,
+    Acme, AcmeChallenge, Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart,
+    CompressedBodies, Decide, DescriptorEntry, EncodedSlash, Expect, Log, LogFormat, LogKeys,
+    LogLevel, OperationsFormat, Operator, OperatorLevel, RuleOfDescriptors, Server, ServerTimeouts,
+    StoreKind, Traces, Webhook, WebhookEvent,
 };
 pub use super::validate::domains::EnvoyFile;
 use tollgate_limit::{Micros, Timestamp, WhenDown};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// One text of the configuration: a file, an included file, or a test's string.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     /// The name shown in messages: the path as given.
     pub(crate) name: String,
     pub(crate) text: String,
@@ -15,7 +15,7 @@ pub(crate) struct Source {
 /// Every text of one configuration, in reading order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    list: Vec<Source>,
+    list: Vec<SourceText>,
 }
 
 impl Sources {
@@ -26,7 +26,7 @@ impl Sources {
         text: impl Into<String>,
         base: &Path,
     ) -> u32 {
-        self.list.push(Source {
+        self.list.push(SourceText {
             name: name.into(),
             text: text.into(),
             base: base.to_path_buf(),
@@ -35,7 +35,7 @@ impl Sources {
             .expect("fewer than 2^32 files, the include depth is bounded")
     }
 
-    pub(crate) fn of(&self, file: u32) -> &Source {
+    pub(crate) fn of(&self, file: u32) -> &SourceText {
         &self.list[file as usize]
     }
 

@@ -12,9 +12,12 @@ pub mod refusals;
 pub mod rejection;
 mod request;
 pub mod untrusted_proxy;
+pub mod usage;
 
 pub use rejection::reasons;
-pub use request::{Closing, DecideSettings, Gateway, GatewayState, Snapshot, near};
+pub use request::{
+    Challenges, Closing, DecideSettings, Gateway, GatewayState, PlainHttp, Snapshot, near,
+};
 
 /// Runs the example of the README as a test.
 #[cfg(doctest)]

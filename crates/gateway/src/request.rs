@@ -10,6 +10,7 @@ pub(crate) mod admitted;
 pub(crate) mod checks;
 pub(crate) mod gateway;
 mod own;
+mod plain_http;
 pub(crate) mod read_body;
 pub(crate) mod request_context;
 pub(crate) mod respond;
@@ -26,10 +27,12 @@ use admit::Arrived;
 use admitted::Next;
 pub(crate) use gateway::HeldSnapshot;
 pub use gateway::{Gateway, GatewayState};
+pub use plain_http::{Challenges, PlainHttp};
 pub use request_context::Closing;
 use request_context::RequestContext;
 pub(crate) use snapshot::brings_near;
 pub use snapshot::{DecideSettings, Snapshot, near};
+use tollgate_limiter::Cause;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_policy::FilledEdits;
 use tollgate_response::RefusalForm;
@@ -57,6 +60,13 @@ impl Handler for Gateway {
         }
         let mut context = RequestContext::open(&self.side, &snapshot, &head, &mut headers, client);
         let mut edits = FilledEdits::default();
+        if let (Some(plain), None) = (&snapshot.plain, &connection.tls)
+            && let Some(response) = plain.response(connection, &head)
+        {
+            let response = own::head_alone(response, form.is_head());
+            let outcome = Forwarded::own(response, Cause::Upstream);
+            return respond::pass_on(context, outcome, &form, edits);
+        }
         let arrived = Arrived {
             head: &mut head,
             body: Some(&mut body),

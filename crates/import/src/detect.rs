@@ -1,9 +1,9 @@
 //! Tells from a file's name and contents which gateway it is of.
 
-use crate::{Peer, Source};
+use crate::{Peer, SourceFile};
 
 /// The gateway that a file is of, and how that was seen. `None`: it looks like none that is known.
-pub fn detect(source: &Source) -> Option<(Peer, &'static str)> {
+pub fn detect(source: &SourceFile) -> Option<(Peer, &'static str)> {
     let path = std::path::Path::new(&source.name);
     let name = path
         .file_name()
@@ -71,7 +71,7 @@ const NGINX: [&str; 7] = [
 
 /// A gateway whose files are not read, because none of their limits has an equal here: its name, and the page of the
 /// book that has the counterparts.
-pub fn page(source: &Source) -> Option<(&'static str, &'static str)> {
+pub fn page(source: &SourceFile) -> Option<(&'static str, &'static str)> {
     let name = source.name.to_lowercase();
     let begins = |words: &[&str]| {
         let mut lines = source.text.lines().take(100_000).map(str::trim_start);

@@ -9,7 +9,7 @@ pub(crate) use crate::finding::{
     Difference, Finding, Outcome, Place, by_method, clients, either, upstream,
 };
 use crate::words::{plain, rate};
-use crate::{Source, write};
+use crate::{SourceFile, write};
 pub(crate) use routes::{Route, Target, methods};
 
 /// The most limits and the most routes that one import makes.
@@ -257,7 +257,7 @@ impl Draft {
     }
 
     /// Puts findings in the order of the files; those of included files follow.
-    pub(crate) fn sort(&mut self, sources: &[Source]) {
+    pub(crate) fn sort(&mut self, sources: &[SourceFile]) {
         self.findings.sort_by_cached_key(|finding| {
             let place = &finding.place;
             let file = sources.iter().position(|source| source.name == place.file);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, by_method, clients, either};
 use crate::tree::{documents, not_read};
-use crate::{ImportError, Place, Source};
+use crate::{ImportError, Place, SourceFile};
 use tollgate_config::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimit};
 
 /// Keys that Envoy fills by its own rules; others are taken for headers.
@@ -34,9 +34,9 @@ struct Chain {
     path: Option<String>,
 }
 
-pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportError> {
+pub(crate) fn draft(sources: &[SourceFile], draft: &mut Draft) -> Result<(), ImportError> {
     let mut made = Vec::new();
-    let held: Vec<Vec<Source>> = sources.iter().map(of_config_maps).collect();
+    let held: Vec<Vec<SourceFile>> = sources.iter().map(of_config_maps).collect();
     let files = sources
         .iter()
         .zip(&held)
@@ -76,7 +76,7 @@ pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportE
 }
 
 /// The files that the ConfigMaps of a manifest hold; none if it has none.
-fn of_config_maps(source: &Source) -> Vec<Source> {
+fn of_config_maps(source: &SourceFile) -> Vec<SourceFile> {
     let documents = documents(std::slice::from_ref(source)).unwrap_or_default();
     let maps = documents
         .iter()
@@ -84,7 +84,7 @@ fn of_config_maps(source: &Source) -> Vec<Source> {
     let held = maps
         .flat_map(|map| map.entries_at(&["data"]))
         .filter_map(|(key, held)| {
-            Some(Source {
+            Some(SourceFile {
                 name: format!("{} {key}", source.name),
                 text: held.text()?.to_owned(),
             })
@@ -93,7 +93,7 @@ fn of_config_maps(source: &Source) -> Vec<Source> {
 }
 
 struct Reader<'r> {
-    source: &'r Source,
+    source: &'r SourceFile,
     draft: &'r mut Draft,
     made: &'r mut Vec<Made>,
 }

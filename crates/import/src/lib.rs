@@ -60,13 +60,12 @@ impl Peer {
 
 /// A file's name, as messages call it, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     pub name: String,
     pub text: String,
 }
 
-impl Source {
-    /// The place of a line, from 1.
+impl SourceFile {
     pub(crate) fn place(&self, line: usize) -> Place {
         let file = self.name.clone();
         Place { file, line }
@@ -80,7 +79,7 @@ impl Source {
 
 /// Reads the files that a pattern with `*` names, for `include` directives. A pattern without matches
 /// is an empty list; a file that is missing is an error.
-pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Vec<Source>, String>;
+pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Vec<SourceFile>, String>;
 
 #[derive(Clone, Debug)]
 pub struct Imported {
@@ -141,7 +140,7 @@ impl ImportError {
 ///
 /// # Errors
 /// When they cannot be read, or what they would become is not a good configuration.
-pub fn import(sources: &[Source], peer: Peer, read: Read<'_>) -> Result<Imported, ImportError> {
+pub fn import(sources: &[SourceFile], peer: Peer, read: Read<'_>) -> Result<Imported, ImportError> {
     let bytes: usize = sources.iter().map(|source| source.text.len()).sum();
     if bytes > TEXT_MAX {
         return Err(ImportError::TooMuch(format!(

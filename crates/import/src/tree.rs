@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::draft::{Draft, either};
 use crate::words::{is_of_address, is_of_limiting};
-use crate::{ImportError, Place, Source};
+use crate::{ImportError, Place, SourceFile};
 use tollgate_config::yaml::{MOST, YamlError, read};
 pub(crate) use tollgate_config::yaml::{Node, Value};
 
@@ -101,7 +101,7 @@ const WORKLOADS: [&str; 9] = [
 ];
 
 /// All documents of all files.
-pub(crate) fn documents(sources: &[Source]) -> Result<Vec<Node>, ImportError> {
+pub(crate) fn documents(sources: &[SourceFile]) -> Result<Vec<Node>, ImportError> {
     let mut documents = Vec::new();
     let mut left = MOST;
     for source in sources {
@@ -111,7 +111,6 @@ pub(crate) fn documents(sources: &[Source]) -> Result<Vec<Node>, ImportError> {
     Ok(documents)
 }
 
-/// The error about a file that is not YAML, or too much of it.
 pub(crate) fn not_read(file: &str, error: YamlError) -> ImportError {
     if error.too_much {
         return ImportError::TooMuch(error.what);
@@ -123,7 +122,7 @@ pub(crate) fn not_read(file: &str, error: YamlError) -> ImportError {
     ImportError::broken(place, error.what)
 }
 
-pub(crate) fn toml(source: &Source) -> Result<Node, ImportError> {
+pub(crate) fn toml(source: &SourceFile) -> Result<Node, ImportError> {
     let breaks = source.text.bytes().enumerate();
     let breaks = breaks.filter(|(_, byte)| *byte == b'\n');
     let file = File {

@@ -15,7 +15,6 @@ pub(crate) fn number(text: &str) -> Option<u64> {
     number.filter(|number| *number <= 1_000_000_000)
 }
 
-/// A network, or one address.
 pub(crate) fn network(text: &str) -> Option<IpNet> {
     let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
     text.parse().ok().or_else(address)

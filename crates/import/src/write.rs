@@ -8,7 +8,7 @@ use tollgate_limit::Timestamp;
 use crate::compare::compare;
 use crate::draft::{Draft, Identity, Named, Route, Target, either};
 use crate::words::plain;
-use crate::{ImportError, Peer, Source};
+use crate::{ImportError, Peer, SourceFile};
 use toml::Toml;
 
 /// Writes the draft. Routes that contradict others are taken out and noted.
@@ -18,7 +18,7 @@ use toml::Toml;
 pub(crate) fn checked(
     draft: &mut Draft,
     peer: Peer,
-    sources: &[Source],
+    sources: &[SourceFile],
 ) -> Result<String, ImportError> {
     if draft.routes.is_empty() {
         let mut route = Route::new(None, "/**", Target::Unknown);
@@ -139,7 +139,7 @@ fn said(text: &str) -> Result<(), String> {
     check(text).map_err(|error| plain(&error.words().join("; "), 300))
 }
 
-fn text(draft: &Draft, peer: Peer, sources: &[Source]) -> String {
+fn text(draft: &Draft, peer: Peer, sources: &[SourceFile]) -> String {
     let mut toml = Toml::default();
     let names = sources.iter().map(|source| plain(&source.name, 100));
     let names: Vec<String> = names.collect();

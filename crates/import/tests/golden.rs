@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate_import::{Imported, Peer, Source, detect, import};
+use tollgate_import::{Imported, Peer, SourceFile, detect, import};
 
 /// Each file, whose it is, and whether everything in it is imported.
 const FILES: [(&str, Peer, bool); 7] = [
@@ -22,9 +22,9 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files")
 }
 
-fn source(name: &str) -> Source {
+fn source(name: &str) -> SourceFile {
     let text = fs::read_to_string(folder().join(name)).expect("the file");
-    Source {
+    SourceFile {
         name: name.to_owned(),
         text,
     }
@@ -60,7 +60,7 @@ fn detect_recognises_every_file_by_its_contents() {
         assert_eq!(detect(&known).map(|(peer, _)| peer), Some(peer), "{name}");
         let end = name.rsplit_once('.').map_or("", |(_, end)| end);
         let end = if end == "conf" { "txt" } else { end };
-        let other = Source {
+        let other = SourceFile {
             name: format!("some.{end}"),
             ..known
         };
@@ -71,7 +71,7 @@ fn detect_recognises_every_file_by_its_contents() {
         );
     }
     for text in ["", "hello", "[server]\nlisten = \"x\"\n"] {
-        let other = Source {
+        let other = SourceFile {
             name: "notes.txt".to_owned(),
             text: text.to_owned(),
         };

@@ -1,7 +1,7 @@
 //! Broken, endless and hostile files: a clear error or a good configuration, never a panic.
 
 use proptest::prelude::*;
-use tollgate_import::{ImportError, Peer, Source, import};
+use tollgate_import::{ImportError, Peer, SourceFile, import};
 use tollgate_limit::Timestamp;
 
 const PEERS: [Peer; 5] = [
@@ -22,8 +22,8 @@ const FILES: [&str; 7] = [
     include_str!("files/ratelimit.yaml"),
 ];
 
-fn source(name: &str, text: impl Into<String>) -> Source {
-    Source {
+fn source(name: &str, text: impl Into<String>) -> SourceFile {
+    SourceFile {
         name: name.to_owned(),
         text: text.into(),
     }

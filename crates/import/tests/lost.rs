@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tollgate_import::{Imported, Outcome, Peer, Source, import};
+use tollgate_import::{Imported, Outcome, Peer, SourceFile, import};
 
 /// Each file, and how many of its findings are not imported at the least.
 const FILES: &[(&str, Peer, usize)] = &[
@@ -28,7 +28,7 @@ fn imported(name: &str, peer: Peer) -> Imported {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/lost")
         .join(name);
-    let source = Source {
+    let source = SourceFile {
         name: name.to_owned(),
         text: fs::read_to_string(path).expect("the file"),
     };
@@ -119,7 +119,11 @@ fn import_reports_changes_by_values_and_zones_of_one_name() {
 fn import_bounds_merges_and_anchors() {
     let read = |text: String| {
         let name = "kong.yml".to_owned();
-        import(&[Source { name, text }], Peer::Kong, &|_| Ok(Vec::new()))
+        import(
+            &[SourceFile { name, text }],
+            Peer::Kong,
+            &|_| Ok(Vec::new()),
+        )
     };
     let keys = |from: usize| -> String {
         let keys = (from..from + 3_000).map(|key| format!("  k{key}: 1\n"));
@@ -147,7 +151,9 @@ fn import_bounds_merges_and_anchors() {
 fn import_refuses_a_key_that_is_written_twice() {
     let read = |text: &str| {
         let (name, text) = ("limits.yaml".to_owned(), text.to_owned());
-        import(&[Source { name, text }], Peer::Envoy, &|_| Ok(Vec::new()))
+        import(&[SourceFile { name, text }], Peer::Envoy, &|_| {
+            Ok(Vec::new())
+        })
     };
     let twice = "domain: edge\ndescriptors:\n  - key: user\n    rate_limit:\n      unit: second\n      requests_per_unit: 5\n      requests_per_unit: 50\n";
     let error = read(twice).expect_err("two numbers").to_string();

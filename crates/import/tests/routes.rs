@@ -1,12 +1,12 @@
 //! Limits that count alike and meet other requests are not equal: which route wins, where addresses come from, and what
 //! else of a file concerns limiting.
 
-use tollgate_import::{Imported, Outcome, Peer, Source, import};
+use tollgate_import::{Imported, Outcome, Peer, SourceFile, import};
 
 fn imported(name: &str, text: &str, peer: Peer) -> Imported {
     let (name, text) = (name.to_owned(), text.to_owned());
     let none = |path: &std::path::Path| Err(format!("{} is of this machine", path.display()));
-    import(&[Source { name, text }], peer, &none).unwrap_or_else(|error| panic!("{error}"))
+    import(&[SourceFile { name, text }], peer, &none).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The report says these words, and calls no limit equal.

@@ -38,6 +38,7 @@ pub fn limit(name: &str, terms: &Terms) -> Limit {
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     }
 }
 

@@ -25,7 +25,7 @@
 pub mod ahead;
 
 use super::Algorithm;
-use super::bucket::{Next, State};
+use super::bucket::{Level, Next, State};
 use super::claim::Change;
 use super::time::Timestamp;
 
@@ -118,6 +118,17 @@ impl StoredBucket {
 
     /// Empties the bucket as of `at`. A level below zero stays.
     pub fn drain(&mut self, at: Timestamp) {
+        if let Algorithm::TokenBucket(bucket) = &self.algorithm {
+            // To the last fraction of a unit, which a charge of whole units would leave.
+            let known = match self.state {
+                Some(State::Level(level)) => Some(level),
+                _ => None,
+            };
+            let level = bucket.level(known, at).min(0);
+            let at = known.map_or(at, |known| known.at.max(at));
+            self.state = Some(State::Level(Level { level, at }));
+            return;
+        }
         let more = self.algorithm.report(self.state.as_ref(), at).remaining;
         let own = self.algorithm.clone();
         self.settle(&own, Change::Charge { more }, at);

@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Algorithm, Align, Limit, Role};
+use super::{Algorithm, Align, Limit, Role, Timestamp};
 
 /// The encoded identity of a caller under one scope. Each part is prefixed with its length, so two
 /// different lists of parts never have the same bytes. Empty for a limit that all callers share.
@@ -74,6 +74,18 @@ pub fn of_limit(name: &str, role: Role) -> KeyBytes {
     });
     key
 }
+
+/// The key of what is counted beside a bucket for one of its windows, which ends at `window_end`. No caller has it:
+/// the keys of callers have fewer parts.
+pub fn beside(identity: &[u8], window_end: Timestamp, what: &[u8]) -> KeyBytes {
+    let mut key = KeyBytes::from_slice(identity);
+    push_part(&mut key, &window_end.as_micros().to_le_bytes());
+    push_part(&mut key, what);
+    key
+}
+
+/// What [`beside`] a bucket of reservations counts the units that are used.
+pub const USED: &[u8] = b"used";
 
 /// Whether a limit that is enforced for `hundredths` of a percent of keys is enforced for this key.
 /// The result is the same on every gateway and for every limit. A larger share contains every key

@@ -45,7 +45,7 @@ pub use conditions::{Conditions, Following, RateConditions};
 pub use draw::draw_all;
 pub use kept::StoredBucket;
 pub use key::KeyBytes;
-pub use limit_spec::{Align, Kind, Penalty, Terms};
+pub use limit_spec::{Align, Kind, Penalty, Terms, WAIT_MAX};
 pub use quota::{Quota, QuotaError, Rate, UNITS_MAX};
 pub use time::{Micros, Timestamp};
 pub use token_bucket::TokenBucket;
@@ -87,6 +87,8 @@ pub struct Limit {
     pub penalty: Option<Penalty>,
     /// The currency in millionths of which the limit counts; `None`: it counts units.
     pub currency: Option<Arc<str>>,
+    /// The percentages of its units whose use is an event, in ascending order; empty: none.
+    pub events: Vec<u8>,
 }
 
 /// A live limit, or a candidate: judged on the same traffic and only counted.

@@ -53,17 +53,20 @@ pub struct SharedDraw<'a, S: Store + Send + Sync> {
     outcomes: Outcomes,
     from: DrawnFrom,
     now: Timestamp,
+    counts: bool,
 }
 
 impl<S: Store + Send + Sync> Generation<S> {
+    /// `counts`: whether a refusal is counted.
     pub(crate) fn decide<'a>(
         self: &'a Arc<Self>,
         claims: &[Claim<'a>],
         now: Timestamp,
+        counts: bool,
     ) -> Deciding<'a, S> {
         let mut outcomes = self.resolve(claims, now);
         if outcomes.are_blocked() {
-            return Deciding::Decided(self.finish(claims, outcomes, false, now));
+            return Deciding::Decided(self.finish(claims, outcomes, false, now, counts));
         }
         let from = self.handover.draws_from();
         let granted = self.draw_local(claims, &mut outcomes, now);
@@ -74,9 +77,10 @@ impl<S: Store + Send + Sync> Generation<S> {
                 outcomes,
                 from,
                 now,
+                counts,
             });
         }
-        Deciding::Decided(self.finish(claims, outcomes, granted, now))
+        Deciding::Decided(self.finish(claims, outcomes, granted, now, counts))
     }
 
     /// Draws from the buckets of the process; returns whether they grant the request.
@@ -126,6 +130,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         mut outcomes: Outcomes,
         granted: bool,
         now: Timestamp,
+        counts: bool,
     ) -> Decision {
         if granted {
             for outcome in &mut *outcomes {
@@ -138,7 +143,9 @@ impl<S: Store + Send + Sync> Generation<S> {
             let permit = Permit::new(self, &self.limits, from, claims, outcomes, now);
             return Decision::Allow(permit);
         }
-        self.count_refusal(claims, &mut outcomes, now);
+        if counts {
+            self.count_refusal(claims, &mut outcomes, now);
+        }
         Decision::Deny(Denied(outcomes))
     }
 
@@ -217,7 +224,8 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
                     self.give_back();
                 }
                 let outcomes = std::mem::take(&mut self.outcomes);
-                let mut decision = generation.finish(&self.claims, outcomes, granted, now);
+                let mut decision =
+                    generation.finish(&self.claims, outcomes, granted, now, self.counts);
                 if let Decision::Allow(permit) = &mut decision {
                     permit.drawn_in_store(drawn_at);
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_limit::{Limit, Micros, Placement, Settlement, Timestamp};
+use tollgate_limit::{Change, Limit, Micros, Placement, Settlement, Timestamp};
 use tollgate_store::Store;
 use tollgate_store::local::LocalStore;
 
@@ -50,6 +50,11 @@ impl<S: Store + Send + Sync> Generation<S> {
 }
 
 impl<S: Store + Send + Sync> Settle for Generation<S> {
+    fn count_used(&self, limit: &Limit, key: &[u8], units: u64) {
+        let used = Settlement::new(limit, key, Change::Charge { more: units });
+        self.correct(used, DrawnFrom::Bucket);
+    }
+
     fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom) {
         self.counters.corrected(settlement.limit, settlement.change);
         self.correct(settlement, from);

@@ -157,7 +157,13 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// request arrived; shared stores use their own clock. The decision is there at once unless the
     /// shared store must be asked.
     pub fn decide<'a>(&'a self, claims: &[Claim<'a>], now: Timestamp) -> Deciding<'a, S> {
-        self.generation.decide(claims, now)
+        self.generation.decide(claims, now, true)
+    }
+
+    /// The same for a request that may wait and ask again: its refusal is not counted before
+    /// [`Limiter::count_refusal`] does that.
+    pub fn try_decide<'a>(&'a self, claims: &[Claim<'a>], now: Timestamp) -> Deciding<'a, S> {
+        self.generation.decide(claims, now, false)
     }
 
     /// Whether `claims` would be granted at `now`; nothing is charged, and nothing is counted. What only
@@ -165,7 +171,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// level in the store does not include the units this gateway holds.
     ///
     /// # Errors
-    /// The refusal. If the request gets it, [`Limiter::count_look`] counts it.
+    /// The refusal. If the request gets it, [`Limiter::count_refusal`] counts it.
     pub async fn look(
         &self,
         claims: &[Claim<'_>],
@@ -175,9 +181,9 @@ impl<S: Store + Send + Sync> Limiter<S> {
         self.generation.look(claims, now, deadline).await
     }
 
-    /// Counts the refusal that a look at `claims` has found, as one of a draw: also towards
-    /// penalties, which can block a key now.
-    pub fn count_look(&self, claims: &[Claim<'_>], denied: &mut Denied, now: Timestamp) {
+    /// Counts a refusal of `claims` that was not counted yet, also towards penalties, which can block a
+    /// key now.
+    pub fn count_refusal(&self, claims: &[Claim<'_>], denied: &mut Denied, now: Timestamp) {
         self.generation.count_refusal(claims, &mut denied.0, now);
     }
 

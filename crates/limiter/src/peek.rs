@@ -38,6 +38,24 @@ impl<S: Store + Send + Sync> Limiter<S> {
         })
     }
 
+    /// Whether this is the first call, on all gateways that share the bucket, for this key beside the buckets
+    /// of `limit` ([`tollgate_limit::key::beside`]): the first one draws all units of a bucket under that key.
+    ///
+    /// # Errors
+    /// When its store does not answer; then the next call may not be the first.
+    pub async fn is_first(&self, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
+        let generation = &self.generation;
+        let claims = [Claim::new(limit, key, limit.algorithm.greatest_cost())];
+        let drawn = match limit.placement {
+            Placement::Local => {
+                let now = generation.local.clock().now();
+                generation.local.draw_at(&claims, now)
+            }
+            Placement::Shared => generation.shared.draw(&claims).await?,
+        };
+        Ok(drawn.granted)
+    }
+
     /// Gives units back to the bucket of `limit` for `key`, never above its burst. For a correction
     /// that a trusted peer reports about a request that was charged before. Places of a concurrency
     /// limit are held by requests and cannot be given back.

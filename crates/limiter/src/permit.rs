@@ -50,6 +50,8 @@ pub struct OpenCharge<'p> {
     pub units: u64,
     /// Units that were left when the bucket was drawn from.
     pub left: u64,
+    /// When the window of the draw ends, by the clock of its store; zero: it is not known.
+    pub window_end: Timestamp,
 }
 
 impl OpenCharge<'_> {

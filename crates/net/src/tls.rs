@@ -3,17 +3,22 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::{
+    Acceptor, ClientHello, ResolvesServerCert, WebPkiClientVerifier,
+};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig, ServerConnection};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -24,7 +29,8 @@ use tollgate_policy::expiry::first_expiry;
 /// TLS as configured: PEM files, read when it is loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// At least one; the first is also used for names without a certificate.
+    /// The first is also used for names without a certificate. None: those in use stay, and without
+    /// any, handshakes are refused.
     pub certificates: Vec<CertificateFiles>,
     /// The authorities that verify client certificates; `None`: no certificate is requested.
     pub client_ca: Option<PathBuf>,
@@ -68,6 +74,10 @@ pub struct TlsError {
 #[derive(Debug)]
 pub struct ServerTls {
     config: ArcSwap<ServerConfig>,
+    /// The certificates of `config`.
+    by_name: ArcSwap<ByName>,
+    /// For handshakes by which an authority checks a host; `None`: it checks none at present.
+    challenges: ArcSwapOption<ServerConfig>,
     expiries: ArcSwap<Vec<(PathBuf, Duration)>>,
 }
 
@@ -77,9 +87,11 @@ impl ServerTls {
     /// # Errors
     /// The first file that is unreadable, or that does not match the others.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
-        let config = ArcSwap::from_pointee(config(settings)?);
+        let by_name = Arc::new(ByName::load(&settings.certificates)?);
         Ok(Self {
-            config,
+            config: ArcSwap::from_pointee(config(settings, Arc::clone(&by_name))?),
+            by_name: ArcSwap::new(by_name),
+            challenges: ArcSwapOption::empty(),
             expiries: ArcSwap::from_pointee(expiries(settings)),
         })
     }
@@ -89,20 +101,71 @@ impl ServerTls {
     /// # Errors
     /// As [`ServerTls::load`]; the previous configuration then stays in use.
     pub fn reload(&self, settings: &TlsSettings) -> Result<(), TlsError> {
-        self.config.store(Arc::new(config(settings)?));
-        self.expiries.store(Arc::new(expiries(settings)));
+        let by_name = match settings.certificates.as_slice() {
+            [] => self.by_name.load_full(),
+            certificates => Arc::new(ByName::load(certificates)?),
+        };
+        let config = config(settings, Arc::clone(&by_name))?;
+        self.config.store(Arc::new(config));
+        self.by_name.store(by_name);
+        if !settings.certificates.is_empty() {
+            self.expiries.store(Arc::new(expiries(settings)));
+        }
         Ok(())
+    }
+
+    /// Shows these certificates, by host, in handshakes by which an authority checks a host
+    /// (TLS-ALPN-01, RFC 8737).
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn answer_challenges(
+        &self,
+        certificates: HashMap<String, Arc<CertifiedKey>>,
+    ) -> Result<(), rustls::Error> {
+        if certificates.is_empty() {
+            self.challenges.store(None);
+            return Ok(());
+        }
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions()?;
+        let by_name = ByName {
+            exact: certificates,
+            ..ByName::default()
+        };
+        let builder = builder.with_no_client_auth();
+        let mut config = builder.with_cert_resolver(Arc::new(by_name));
+        config.alpn_protocols = vec![ACME_TLS.to_vec()];
+        self.challenges.store(Some(Arc::new(config)));
+        Ok(())
+    }
+
+    /// Performs the handshake with a client. After a handshake with an authority ([`ACME_TLS`]) no
+    /// request may follow.
+    pub(super) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let config = self.config.load_full();
+        let Some(challenges) = self.challenges.load_full() else {
+            return TlsAcceptor::from(config).accept(stream).await;
+        };
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let protocols = begun.client_hello().alpn();
+        let is_challenge = protocols.is_some_and(|mut names| names.any(|name| name == ACME_TLS));
+        begun
+            .into_stream(if is_challenge { challenges } else { config })
+            .await
     }
 
     /// The certificates in use, each with the earliest expiry in its chain.
     pub fn expiries(&self) -> Arc<Vec<(PathBuf, Duration)>> {
         self.expiries.load_full()
     }
-
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.load_full())
-    }
 }
+
+/// The protocol of handshakes by which an authority checks a host.
+pub(super) const ACME_TLS: &[u8] = b"acme-tls/1";
 
 fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Duration)> {
     let certificates = settings.certificates.iter();
@@ -116,9 +179,8 @@ fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Duration)> {
         .collect()
 }
 
-fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
+fn config(settings: &TlsSettings, by_name: Arc<ByName>) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let by_name = Arc::new(ByName::load(&settings.certificates, &provider)?);
     let at = |file: &Path| {
         let file = file.to_path_buf();
         move |error: &dyn fmt::Display| TlsError {
@@ -182,13 +244,16 @@ struct ByName {
 }
 
 impl ByName {
-    fn load(
-        certificates: &[CertificateFiles],
-        provider: &CryptoProvider,
-    ) -> Result<Self, TlsError> {
+    fn load(certificates: &[CertificateFiles]) -> Result<Self, TlsError> {
+        let provider = aws_lc_rs::default_provider();
         let mut by_name = Self::default();
         for files in certificates {
-            let (chain, key) = (read(&files.chain, false)?, read(&files.key, true)?);
+            let chain = read(&files.chain, false)?;
+            // Read once where both are in one file, which another process may replace.
+            let key = match files.key == files.chain {
+                true => chain.clone(),
+                false => read(&files.key, true)?,
+            };
             let chain = Pem {
                 path: &files.chain,
                 content: &chain,
@@ -197,7 +262,7 @@ impl ByName {
                 path: &files.key,
                 content: &key,
             };
-            let certified = key.certified(chain, provider)?;
+            let certified = key.certified(chain, &provider)?;
             let names = if files.hosts.is_empty() {
                 certified.cert.first().map(dns_names).unwrap_or_default()
             } else {

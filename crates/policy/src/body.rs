@@ -363,7 +363,6 @@ enum Kind {
     Other,
 }
 
-/// The kind of a body with these headers.
 fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
     let given = only_line(headers, &CONTENT_TYPE).map_err(|Several| BodyFlaw::Ambiguous)?;
     let Some(given) = given else {

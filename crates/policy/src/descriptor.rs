@@ -182,7 +182,6 @@ fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, st
 
 pub(super) struct Several;
 
-/// The only line of a header, if it has one.
 pub(super) fn only_line<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,

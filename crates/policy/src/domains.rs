@@ -81,7 +81,7 @@ struct Node {
 pub(super) struct Pattern(Vec<Box<str>>);
 
 #[derive(Debug)]
-pub struct Found<'d> {
+pub struct DescriptorMatch<'d> {
     pub rule: &'d DescriptorRule,
     /// The key of the descriptor's bucket under a limit per descriptor.
     key: KeyBytes,
@@ -95,7 +95,7 @@ impl DescriptorRule {
     }
 }
 
-impl Found<'_> {
+impl DescriptorMatch<'_> {
     /// The key of the descriptor's bucket under a limit per descriptor.
     pub fn key(&self) -> &[u8] {
         &self.key
@@ -159,7 +159,12 @@ impl Domains {
 
     /// The rule of a descriptor; `None`: no rule matches it. `names_rate`: whether it names its own
     /// rate.
-    pub fn find(&self, domain: &str, entries: &[Entry<'_>], names_rate: bool) -> Option<Found<'_>> {
+    pub fn find(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        names_rate: bool,
+    ) -> Option<DescriptorMatch<'_>> {
         let mut shared: Shared<'_> = SmallVec::new();
         let reached = reached(self.trees.get(domain)?, entries, &mut shared);
         let rule = match reached {
@@ -176,7 +181,7 @@ impl Domains {
         for (entry, shared) in entries.iter().zip(shared) {
             keys::push_entry(&mut key, entry.key, shared.unwrap_or(entry.value));
         }
-        Some(Found {
+        Some(DescriptorMatch {
             rule,
             key,
             client: entries.iter().find_map(client),
@@ -301,7 +306,7 @@ impl Policy {
     pub fn charge(
         &self,
         claims: &mut Claims,
-        found: &Found<'_>,
+        found: &DescriptorMatch<'_>,
         hits: u64,
         numbers: Option<Rate>,
         enforced: bool,
@@ -338,7 +343,7 @@ impl Policy {
     /// that `hits` hits cost.
     pub fn buckets<'p>(
         &'p self,
-        found: &Found<'_>,
+        found: &DescriptorMatch<'_>,
         hits: u64,
     ) -> SmallVec<[(&'p Limit, KeyBytes, u64); 2]> {
         let rules = found.rule.limits.iter().map(|index| &self.rules[*index]);
@@ -353,7 +358,7 @@ impl Policy {
         .collect()
     }
 
-    fn descriptor_key(&self, rule: &Rule, found: &Found<'_>) -> KeyBytes {
+    fn descriptor_key(&self, rule: &Rule, found: &DescriptorMatch<'_>) -> KeyBytes {
         let mut key = KeyBytes::new();
         for part in rule.scope.parts() {
             match part {

@@ -4,6 +4,7 @@
 //! Not on the request path: it collects the details slowly, and uses the fast code for the results,
 //! so that both agree.
 
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
@@ -61,6 +62,20 @@ pub enum RouteFate {
     Header(HeaderName),
     /// The body does not say this, or says something else.
     Body(String),
+}
+
+impl Display for RouteFate {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            RouteFate::Taken => f.write_str("taken"),
+            RouteFate::LessSpecific => f.write_str("matches, but is less specific"),
+            RouteFate::Host => f.write_str("another host"),
+            RouteFate::Path => f.write_str("another path"),
+            RouteFate::Method => f.write_str("another method"),
+            RouteFate::Body(source) => write!(f, "{source} is absent or has another value"),
+            RouteFate::Header(name) => write!(f, "header {name} is absent or has another value"),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

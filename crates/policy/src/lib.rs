@@ -71,7 +71,7 @@ pub use lookup::{KnownBucket, LookupError, Sought};
 pub use path::Malformed;
 pub use plan::TARGETS_MAX;
 pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses, Template};
-pub use router::{Found, Match};
+pub use router::{Match, RouteSearch};
 pub use rule::{BodyCost, Cost, Rule, Scope, ScopePart, Settle, SettleFrom};
 pub use upstream::UpstreamTimeouts;
 
@@ -142,7 +142,7 @@ impl Policy {
 
     /// Like [`Policy::route`], with the routes that need the body for the decision, if it was not
     /// read: see [`Policy::asked`].
-    pub fn find_route<'d>(&self, request: &'d Descriptor<'_>) -> Found<'d> {
+    pub fn find_route<'d>(&self, request: &'d Descriptor<'_>) -> RouteSearch<'d> {
         let (host, path) = (&request.host, &request.path);
         let find = |method| {
             self.router
@@ -167,7 +167,7 @@ impl Policy {
 
     /// What is asked of the body of a request with this look-up: by the routes that may take it,
     /// their limits and their templates.
-    pub fn asked(&self, found: &Found<'_>) -> WantedFacts {
+    pub fn asked(&self, found: &RouteSearch<'_>) -> WantedFacts {
         let own = found.matched.as_ref().map(|matched| matched.route);
         let asking = found
             .asking

@@ -16,7 +16,6 @@ use tollgate_limit::KeyBytes;
 
 pub use buckets::KnownBucket;
 
-/// The buckets of one caller.
 #[derive(Clone, Debug)]
 pub struct Sought {
     /// The part of a bucket's key for this caller.
@@ -63,7 +62,6 @@ pub enum LookupError {
         "{0:?} is no key: it is blank, contains a control character or can be read in several ways"
     )]
     NoKey(String),
-    /// No rule for descriptors has this domain.
     #[error("no rule for descriptors has the domain `{0}`")]
     Domain(String),
     /// The text is no entry of a descriptor.
@@ -71,7 +69,6 @@ pub enum LookupError {
         "`{0}` is no entry of a descriptor: a descriptor is given by its domain and its entries, `DOMAIN KEY=VALUE KEY=VALUE`"
     )]
     Entry(String),
-    /// No rule matches the descriptor.
     #[error(
         "no rule of domain `{0}` matches this descriptor: it has the same entries as the rule, in the same order"
     )]

@@ -33,10 +33,8 @@ use tollgate_limit::hex;
 /// Why a request cannot be matched safely; the response is 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The path does not start with a slash.
     #[error("the path does not start with `/`")]
     NotAbsolute,
-    /// A `%` is not followed by two hex digits.
     #[error("the path holds a `%` without two hex digits")]
     Escape,
     /// A backslash, or an encoded slash where none is allowed.
@@ -44,10 +42,8 @@ pub enum Malformed {
     Separator,
     #[error("the path holds a control character")]
     Control,
-    /// The decoded path is not UTF-8.
     #[error("the decoded path is not UTF-8")]
     Encoding,
-    /// `..` leads above the root.
     #[error("the path leads above its root")]
     AboveRoot,
     #[error("the path holds a dot segment with parameters, which upstreams read differently")]
@@ -55,7 +51,6 @@ pub enum Malformed {
     /// More than one host is named, or an impossible one.
     #[error("the host is not valid")]
     Host,
-    /// The method is not in capitals.
     #[error("the method is not in capitals, and some upstreams ignore that")]
     Method,
     #[error("the forwarding headers name different clients, and only one can be right")]

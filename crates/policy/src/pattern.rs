@@ -131,14 +131,12 @@ impl Pattern {
         })
     }
 
-    /// Whether it contains an encoded slash.
     pub fn has_encoded_slash(&self) -> bool {
         self.path
             .iter()
             .any(|segment| matches!(segment, Segment::Literal(text) if text.contains("%2F")))
     }
 
-    /// The position of the capture with this name.
     pub fn capture(&self, name: &str) -> Option<usize> {
         self.captures().position(|capture| capture == name)
     }

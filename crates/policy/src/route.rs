@@ -10,7 +10,6 @@ pub use super::pattern::{HostPattern, ParseError, Pattern, Segment};
 pub use super::router::{Captures, Match, Router};
 pub use super::template::{Piece, Placeholder, Template};
 
-/// One route of the file.
 #[derive(Debug)]
 pub struct Route {
     /// Its text in the file: the route's name in logs and metrics.
@@ -121,7 +120,6 @@ pub enum Target {
 }
 
 impl Target {
-    /// The upstream, if it is one.
     pub const fn upstream(&self) -> Option<usize> {
         match self {
             Self::Upstream(upstream) => Some(*upstream),

@@ -107,7 +107,7 @@ impl Router {
         path: &'d str,
         headers: &HeaderMap,
         body: Option<&BodyFacts>,
-    ) -> Found<'d> {
+    ) -> RouteSearch<'d> {
         let mut search = Search {
             method,
             headers,
@@ -120,7 +120,7 @@ impl Router {
         let route = self
             .trees(host)
             .find_map(|tree| tree.walk(ROOT, rest, &mut search));
-        Found {
+        RouteSearch {
             matched: route.map(|route| Match {
                 route,
                 captures: search.captures,
@@ -157,7 +157,7 @@ impl Router {
 }
 
 #[derive(Clone, Debug)]
-pub struct Found<'d> {
+pub struct RouteSearch<'d> {
     /// The most specific route, if there is one.
     pub matched: Option<Match<'d>>,
     /// Routes that are more specific, and would take the request if its body met their conditions.

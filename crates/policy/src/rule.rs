@@ -11,7 +11,7 @@ use super::claims::SentBody;
 use super::count::{Count, StatusMatch};
 use super::prices::{ModelPrices, PriceIndex, Prices};
 use super::usage::{PerToken, Usage};
-use tollgate_limit::Limit;
+use tollgate_limit::{Limit, Micros};
 
 /// A limit as the file names it: its variants, how it is split into buckets, and what a request
 /// costs.
@@ -38,6 +38,8 @@ pub struct Rule {
     pub refund_on: Vec<StatusMatch>,
     /// The status of its refusals: 429, or 402.
     pub refuse_status: StatusCode,
+    /// How long a request waits in line for units that others have reserved; zero: it does not.
+    pub max_wait: Micros,
 }
 
 impl Rule {
@@ -140,7 +142,6 @@ impl Scope {
     }
 }
 
-/// One part of a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScopePart {
     /// The client's address (IPv6 by prefix).

@@ -141,7 +141,6 @@ pub enum Preset {
 }
 
 impl Usage {
-    /// One number, at one path.
     pub fn one(path: Vec<String>) -> Self {
         let number = Number {
             paths: vec![path],
@@ -197,7 +196,7 @@ impl Usage {
         usage
     }
 
-    fn known(&mut self, known: &formats::Known, weights: &Weights) -> Option<Format> {
+    fn known(&mut self, known: &formats::KnownFormat, weights: &Weights) -> Option<Format> {
         let mut format = Format::default();
         for (kind, inside, members) in known.parts {
             let number = Number {
@@ -269,6 +268,20 @@ impl Usage {
     pub fn units(&self, numbers: &[Option<u64>]) -> Option<u64> {
         let sum = self.sum(numbers, |part| part.weight)?;
         Some(u64::try_from(sum).unwrap_or(u64::MAX))
+    }
+
+    /// The tokens of each kind that a response states by these numbers, in the order of [`TokenKind::ALL`];
+    /// `None`: it states none, or numbers without kinds.
+    pub fn tokens(&self, numbers: &[Option<u64>]) -> Option<Weights> {
+        if self.last_events.is_empty() {
+            return None;
+        }
+        let mut tokens = Weights::default();
+        for (kind, count) in TokenKind::ALL.into_iter().zip(&mut tokens) {
+            let sum = self.sum(numbers, |part| u64::from(part.kind == kind))?;
+            *count = u64::try_from(sum).unwrap_or(u64::MAX);
+        }
+        Some(tokens)
     }
 
     /// The sum of what `each` part costs for a token.

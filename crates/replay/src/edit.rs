@@ -231,7 +231,6 @@ fn limit(per: &str, choice: &Choice, evidence: &[String]) -> Table {
     limit
 }
 
-/// New numbers for a limit that is there.
 fn numbers(limit: &mut dyn TableLike, choice: &Choice, evidence: &[String]) {
     let replace = |limit: &mut dyn TableLike, key: &str, new: Value| match limit
         .get_mut(key)

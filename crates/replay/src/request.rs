@@ -30,7 +30,6 @@ pub(crate) struct Request {
 pub(crate) struct Names(Interner);
 
 impl Names {
-    /// The client's address, or the address of its name.
     pub(crate) fn address(&mut self, client: &[u8]) -> IpAddr {
         if let Some(address) = std::str::from_utf8(client)
             .ok()

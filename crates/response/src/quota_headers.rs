@@ -15,7 +15,7 @@ use siphasher::sip::SipHasher13;
 
 use self::described::Described;
 pub use self::out::Prepared;
-use self::out::{Field, Out, Way};
+use self::out::{Destination, Field, Out};
 use tollgate_limit::{Limit, Micros, Standing, Timestamp};
 use tollgate_policy::{Dialect, Reset, Responses, Rule};
 
@@ -83,7 +83,7 @@ impl QuotaFields {
         let mut prepared = Prepared::default();
         let reported = Reported::new(facts, refused, retry_after);
         self.tell(
-            Way::Prepared(&mut prepared, &mut writer.buffer),
+            Destination::Prepared(&mut prepared, &mut writer.buffer),
             &reported,
             now,
         );
@@ -101,7 +101,7 @@ impl QuotaFields {
         now: Timestamp,
     ) {
         let reported = Reported::new(facts, refused, retry_after);
-        self.tell(Way::Lines(out), &reported, now);
+        self.tell(Destination::Lines(out), &reported, now);
     }
 
     /// Whether there are no headers to write.
@@ -109,7 +109,7 @@ impl QuotaFields {
         self.dialects.is_empty()
     }
 
-    fn tell(&self, way: Way<'_>, reported: &Reported<'_>, now: Timestamp) {
+    fn tell(&self, way: Destination<'_>, reported: &Reported<'_>, now: Timestamp) {
         if reported.facts.is_empty() {
             return;
         }

@@ -320,7 +320,6 @@ pub(super) fn escape_json(out: &mut String, text: &str) {
     }
 }
 
-/// Appends `character`, escaped for a JSON string.
 pub fn escape_json_char(out: &mut String, character: char) {
     match character {
         '"' => out.push_str("\\\""),

@@ -76,7 +76,6 @@ impl Status {
     }
 }
 
-/// The response with one message.
 pub(crate) fn message(message: &impl Message) -> Response<ReplyBody> {
     reply(ReplyBody(Kind::Message(framed(message))))
 }

@@ -11,7 +11,6 @@ use crate::messages::{
 };
 use files::FILES;
 
-/// The response to one request.
 pub(crate) fn respond(request: ReflectionRequest) -> ReflectionResponse {
     let reply = match &request.asked {
         Some(ReflectionAsked::ListServices(_)) => ReflectionReply::Services(Services {

@@ -238,7 +238,7 @@ impl Batch {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) parts: SmallVec<[Part; 2]>,
     pub(crate) count: u32,

@@ -16,21 +16,34 @@ use tollgate_limit::{Micros, Timestamp};
 /// what is left of that time. A store in the process never sets it, so no clock is read for one.
 #[derive(Debug, Default)]
 pub struct Deadline {
-    /// In microseconds; zero: not set yet.
+    /// In microseconds; zero: not set yet. The highest bit: each draw asks the store. (A field of its own would make
+    /// the context of every request larger.)
     at: AtomicU64,
     /// The draw that the store has not answered.
     unanswered: Mutex<Option<Arc<Unanswered>>>,
 }
 
 impl Deadline {
+    /// Has each draw of the request ask the store. Otherwise a refusal of the last 50 ms may be repeated
+    /// although units came back meanwhile.
+    pub fn ask_always(&mut self) {
+        *self.at.get_mut() |= ASKS_ALWAYS;
+    }
+
+    pub(crate) fn always_asks(&self) -> bool {
+        self.at.load(Ordering::Relaxed) & ASKS_ALWAYS != 0
+    }
+
     /// The deadline of a visit that begins at `now`. The first visit sets it to `within` later.
     pub(crate) fn of_visit(&self, now: Timestamp, within: Micros) -> Timestamp {
-        let set = Timestamp::from_micros(self.at.load(Ordering::Relaxed));
+        let at = self.at.load(Ordering::Relaxed);
+        let set = Timestamp::from_micros(at & !ASKS_ALWAYS);
         if set != Timestamp::default() {
             return set;
         }
         let until = now.after(within);
-        self.at.store(until.as_micros(), Ordering::Relaxed);
+        let flag = at & ASKS_ALWAYS;
+        self.at.store(until.as_micros() | flag, Ordering::Relaxed);
         until
     }
 
@@ -45,6 +58,8 @@ impl Deadline {
     }
 }
 
+const ASKS_ALWAYS: u64 = 1 << 63;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +72,10 @@ mod tests {
         let later = start.after(Micros(15_000));
         assert_eq!(deadline.of_visit(later, Micros(20_000)), until);
         assert_eq!(later.after(Micros(5_000)), until);
+        let mut asking = deadline;
+        assert!(!asking.always_asks());
+        asking.ask_always();
+        assert!(asking.always_asks());
+        assert_eq!(asking.of_visit(later, Micros(20_000)), until);
     }
 }

@@ -27,7 +27,9 @@ pub mod redis;
 pub mod remote;
 mod wire_form;
 mod simple;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "simulated")]
+pub mod simulated;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "simulated"))]
 mod sql;
 pub mod tls;
 

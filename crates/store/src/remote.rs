@@ -38,13 +38,19 @@ impl RemoteStore {
         main: impl FnOnce() -> F + Send + 'static,
     ) -> std::io::Result<Self> {
         let thread = super::batch::start(thread, main)?;
-        let names = Arc::new(Names::new(key_secret));
-        Ok(Self {
+        let store = Self::without_thread(key_secret, servers);
+        *store.thread.lock() = Some(thread);
+        Ok(store)
+    }
+
+    /// A store whose connection is kept elsewhere.
+    pub(super) fn without_thread(key_secret: &[u8], servers: Servers) -> Self {
+        Self {
             servers,
-            names,
-            thread: Mutex::new(Some(thread)),
+            names: Arc::new(Names::new(key_secret)),
+            thread: Mutex::default(),
             replicas: None,
-        })
+        }
     }
 
     /// Sets how many gateways share the store instead of counting them; `None`: they are counted.

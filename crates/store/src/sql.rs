@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::database::{Base, Database};
+#[cfg(feature = "simulated")]
+pub(crate) use self::leased::forget as forget_leases;
 use super::batch::{LaneState, Servers, lane};
 use super::lease::Leases;
 use super::options::RemoteOptions;
@@ -38,7 +40,7 @@ const SWEEP_WITHIN: Micros = Micros(250_000);
 /// The demand from which a bucket is leased. A lease is a transaction, while requests without one
 /// share a call of the function, so for less demand a lease costs more than it saves (measured in
 /// PostgreSQL with 8: throughput for 1000 callers was half of that without leases).
-const LEASED_LEAST: u64 = 24;
+pub(crate) const LEASED_LEAST: u64 = 24;
 /// A transaction may be idle for as long as its requests wait for it, within these bounds. A shorter
 /// timeout would end it while a gateway is only slow.
 const IDLE_LEAST: Micros = Micros::from_secs(1);

@@ -5,10 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::{PATIENCE, read};
 
-/// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status.
     pub status: u16,
     /// Its fields in order, names in lower case.
     pub headers: Vec<(String, String)>,
@@ -66,7 +64,6 @@ fn units_left(told: &str) -> Option<u64> {
     units.split([';', ',']).next()?.parse().ok()
 }
 
-/// A connection.
 pub struct Connection {
     stream: TcpStream,
     read: Vec<u8>,

@@ -20,7 +20,6 @@ pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// One frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>) -> Vec<u8> {
     let payload = payload.as_ref();
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
@@ -71,7 +70,6 @@ pub fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
 pub struct Fate {
     /// The status of the answer.
     pub status: Option<u16>,
-    /// Its body.
     pub body: Vec<u8>,
     /// Header blocks after the first.
     pub trailers: usize,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::admin::Listen;
-use tollgate::app::{self, Environment, Options, RunningGateway, Source};
+use tollgate::app::{self, ConfigSource, Environment, Options, RunningGateway};
 use tollgate_gateway::GatewayState;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_net::listener::Address;
@@ -57,7 +57,7 @@ impl Gateway {
     }
 
     fn try_start_by(config: &str, environment: Environment, clock: Clock) -> Result<Self, String> {
-        let source = Source::Text {
+        let source = ConfigSource::Text {
             text: with_ports(config),
             name: "test.toml".to_owned(),
         };
@@ -109,7 +109,6 @@ impl Gateway {
         self.running.shared()
     }
 
-    /// A connection to it.
     #[track_caller]
     pub fn connect(&self) -> Connection {
         Connection::open(self.address())

@@ -74,9 +74,7 @@ pub enum Format {
 /// A call of the model.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its format.
     pub format: Format,
-    /// Its body.
     pub body: Value,
     /// The request.
     pub seen: Seen,
@@ -143,7 +141,6 @@ impl Llm {
         })
     }
 
-    /// Its URL.
     pub fn url(&self) -> String {
         self.upstream.url()
     }

@@ -48,6 +48,17 @@ impl Peers {
         })
     }
 
+    /// Starts `script`, which needs what `./check` installs as `tool`. `None`: it is not installed; in CI that is a failure.
+    pub fn with_tool(tool: &str, script: &str) -> Option<Self> {
+        let folder = super::repository().join("target/tools").join(tool);
+        if !folder.is_dir() {
+            assert!(std::env::var_os("CI").is_none(), "no {}", folder.display());
+            eprintln!("!!! SKIPPED: ./check installs {}", folder.display());
+            return None;
+        }
+        Self::start("json", script, &[folder.as_path()])
+    }
+
     /// The next line.
     ///
     /// # Panics

@@ -23,7 +23,6 @@ pub fn seeds(runs: u64, check: impl Fn(&mut Rng) + std::panic::RefUnwindSafe) {
     }
 }
 
-/// One of `choices`.
 pub fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.usize(..choices.len())]
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use super::PATIENCE;
@@ -156,7 +157,17 @@ impl Upstream {
         Self::start(|_| Reply::ok("hello"))
     }
 
-    /// Its URL.
+    /// Starts one that answers a request with `finished` for each `()` that it is sent.
+    pub fn held() -> (Sender<()>, Self) {
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let upstream = Self::start(move |_| {
+            held.lock().expect("no panic").recv().expect("released");
+            Reply::ok("finished")
+        });
+        (release, upstream)
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -122,7 +122,9 @@ fn main() {
     let text = "[limits.per_key]\nrate = \"1000000000/second\"\nburst = 1000000\nper = \"header:x-api-key\"\n\
                 when_missing = \"refuse\"\n[[routes]]\nmatch = \"/**\"\nlimits = [\"per_key\"]\n";
     let clock = Clock::system();
-    let config = tollgate_config::parse_for_service(text, "bench", &|_| None, clock.now());
+    let config = tollgate_config::Loader::new(&|_| None, clock.now())
+        .for_service()
+        .text(text, "bench");
     let policy = config.expect("valid limits").policy;
     let limits: &[Arc<Limit>] = &policy.limits;
     let limiter = Limiter::new(

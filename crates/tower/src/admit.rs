@@ -121,6 +121,7 @@ fn advance<B: Body>(
     };
     let seconds = account.at.as_micros() / 1_000_000;
     let mut view = RequestView::new(policy, &described, length, seconds);
+    view.under_way = Some(&shared.engine.under_way);
     if view.is_unread() && !is_empty {
         if view.asked.routes() {
             return Err(Problem::PATH);
@@ -158,6 +159,10 @@ fn conclude(
             wait_until(&passage.engine.clock, due).await;
             (passage, admission)
         })),
+        Ok(Step::Wait) => Next::Wait(Box::pin(async move {
+            admission.wait(&passage.engine.clock).await;
+            (passage, admission)
+        })),
         Ok(Step::Look) => Next::Wait(Box::pin(async move {
             admission
                 .look(&mut passage.account, &snapshot.limiter)
@@ -180,7 +185,11 @@ fn refused(passage: &Passage, refusal: Refusal) -> Next {
         Refusal::NoRoute | Refusal::TurnedAway => {
             return Next::Admit(Due::Headers(Prepared::default()));
         }
-        Refusal::Denied => match passage.account.refused(policy, None, passage.account.at) {
+        Refusal::Denied => match passage.account.refused(
+            policy,
+            Some(&passage.engine.under_way),
+            passage.engine.clock.now(),
+        ) {
             Some(refused) => {
                 let reason = Reason::Denied(&refused);
                 let written = Written::new(refused.problem(), refused.label(), reason);

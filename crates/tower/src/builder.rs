@@ -1,7 +1,7 @@
 //! Limits that are written in code. A builder writes a file and reads it like one, so that every
 //! rule and every mistake is the file's.
 
-use tollgate_config::{Config, ConfigError, parse_for_service, quoted};
+use tollgate_config::{Config, ConfigError, Loader, quoted};
 use tollgate_limit::Timestamp;
 
 use super::limit::list;
@@ -109,7 +109,9 @@ impl Builder {
             let known = self.store.as_ref().and_then(|store| store.variable(name));
             known.or_else(|| super::engine::variable(name))
         };
-        parse_for_service(&self.text(), "the limits in code", &variable, now)
+        Loader::new(&variable, now)
+            .for_service()
+            .text(&self.text(), "the limits in code")
     }
 }
 

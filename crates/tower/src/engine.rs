@@ -8,9 +8,9 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::{Agreement, Builder, Count, Error};
-use tollgate_admission::{Account, shared_store};
+use tollgate_admission::{Account, UnderWay, shared_store};
 use tollgate_config::settings::ColdStart;
-use tollgate_config::{Config, load_for_service, settings};
+use tollgate_config::{Config, Loader, settings};
 use tollgate_limit::Role;
 use tollgate_limiter::Limiter;
 use tollgate_policy::Policy;
@@ -34,6 +34,8 @@ pub(super) enum LimitsSource {
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) clock: Clock,
+    /// The reservations of requests under way.
+    pub(super) under_way: Arc<UnderWay>,
     current: ArcSwap<Snapshot>,
     /// The source of the limits in force; held while they are changed.
     source: Mutex<LimitsSource>,
@@ -72,6 +74,7 @@ impl Engine {
         let snapshot = Snapshot::new(config, limiter, backend);
         Ok(Self {
             clock,
+            under_way: Arc::default(),
             current: ArcSwap::from_pointee(snapshot),
             source: Mutex::new(source),
             ids: AtomicU64::new(fastrand::u64(..)),
@@ -134,7 +137,9 @@ impl Engine {
 impl LimitsSource {
     fn read(&self, clock: &Clock) -> Result<Config, Error> {
         let config = match self {
-            Self::File(path) => load_for_service(path, &variable, clock.now())?,
+            Self::File(path) => Loader::new(&variable, clock.now())
+                .for_service()
+                .file(path)?,
             Self::Builder(builder) => builder.config(clock.now())?,
         };
         for warning in &config.warnings {

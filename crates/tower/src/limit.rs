@@ -132,6 +132,8 @@ impl Limit {
 
     /// Holds a request until its units are due, if that is at most this long, instead of refusing
     /// it.
+    /// Where `settle` reserves what a request may cost, a request that only others' reservations
+    /// refuse waits in line for them.
     #[must_use]
     pub fn max_wait(self, most: Duration) -> Self {
         let text = quoted(&format!("{}us", most.as_micros()));

@@ -31,7 +31,6 @@ struct Before {
 /// The states of servers that get no requests, by upstream and server.
 type Out = BTreeMap<(String, String), String>;
 
-/// A key of one limit.
 pub(in crate::admin) type Bucket = (Arc<str>, KeyBytes);
 
 /// The key of an event, as in `/api/v1/limits/{name}/keys`.

@@ -79,6 +79,8 @@ pub enum Kind {
     RefusalsEnded,
     /// A key has used four fifths of its units.
     Near,
+    /// A key has used a percentage of its units that the file names.
+    Threshold,
     /// More keys changed at once than are told one by one.
     Omitted,
     /// The shared store does not respond.
@@ -106,6 +108,7 @@ impl Kind {
             Self::RefusalsBegan => "refusals_began",
             Self::RefusalsEnded => "refusals_ended",
             Self::Near => "near",
+            Self::Threshold => "threshold",
             Self::Omitted => "omitted",
             Self::StoreDown => "store_down",
             Self::StoreUp => "store_up",
@@ -160,7 +163,6 @@ struct Document<'d, T> {
     details: &'d T,
 }
 
-/// There are too many readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 

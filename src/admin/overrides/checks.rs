@@ -142,7 +142,6 @@ const DAY: u64 = 86_400_000_000;
 
 const LONGEST: Micros = Micros(30 * DAY);
 
-/// The limit with the numbers of an override in force.
 pub(in crate::admin) fn numbers<'l>(
     limit: &'l Limit,
     overridden: Option<&Overridden>,

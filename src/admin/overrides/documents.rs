@@ -15,7 +15,7 @@ use tollgate_limiter::Effect;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::admin) struct Asked {
+pub(in crate::admin) struct OverrideRequest {
     pub(super) reason: String,
     /// The limit; `None`: every limit that the identity alone decides.
     pub(super) limit: Option<String>,
@@ -37,7 +37,7 @@ pub(in crate::admin) struct Asked {
     pub(super) in_store: Option<bool>,
 }
 
-impl Asked {
+impl OverrideRequest {
     /// The change that is wanted at the moment `now` of this gateway's clock.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl<'w> Wanted<'w> {
     ///
     /// # Errors
     /// Why that cannot be done.
-    pub(in crate::admin) fn nothing_set(asked: &'w resets::Asked) -> Result<Self, Problem> {
+    pub(in crate::admin) fn nothing_set(asked: &'w resets::ResetRequest) -> Result<Self, Problem> {
         Ok(Self {
             reason: reason(&asked.reason)?,
             limit: asked.limit.as_deref(),
@@ -110,7 +110,6 @@ pub struct Changed {
     pub notes: Vec<String>,
 }
 
-/// The change for one limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChangedLimit {
     pub limit: String,
@@ -195,7 +194,6 @@ impl Overridden {
     }
 }
 
-/// The change of one limit.
 pub(super) fn changed_limit(
     limit: &Limit,
     before: Option<Overridden>,

@@ -22,7 +22,7 @@ fn looked_up(
     Gateway {
         name: "it".to_owned(),
         look_up: Box::new(move |_, _| look_up()),
-        found: Found::default(),
+        addresses: Addresses::default(),
         timeout: Duration::from_millis(timeout),
     }
 }

@@ -87,7 +87,6 @@ fn look(gateways: &[Gateway], before: &[Seen]) -> Vec<Seen> {
     })
 }
 
-/// The figures with the rates since `before`.
 fn with_rates(mut figures: Figures, before: Option<&Figures>) -> Figures {
     let Some(before) = before else {
         return figures;

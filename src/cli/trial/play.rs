@@ -92,7 +92,7 @@ fn one(
                     return Err(NOT_HERE.into());
                 }
             }
-            Step::Hold(_) => {}
+            Step::Wait | Step::Hold(_) => {}
             Step::Admit => break,
             Step::Refuse(refusal) => {
                 tally.refuse(policy, &request, &account, &refusal);

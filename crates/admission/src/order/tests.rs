@@ -33,7 +33,9 @@ struct Outcome {
 
 fn file(text: &str) -> File {
     let secret = |_: &str| Some("0123456789abcdef0123456789abcdef".to_owned());
-    let config = tollgate_config::parse_for_service(text, "limits.toml", &secret, START);
+    let config = tollgate_config::Loader::new(&secret, START)
+        .for_service()
+        .text(text, "limits.toml");
     let policy = config.expect("a valid file").policy;
     let clock = Clock::manual(START);
     let shared = Arc::new(Backend::None);
@@ -98,6 +100,7 @@ impl File {
                     let waits = admission.draw(&mut account, limiter);
                     assert!(waits.is_none(), "nothing waits");
                 }
+                Step::Wait => unreachable!("no reservation is noted"),
                 Step::Hold(due) => {
                     steps.push("hold");
                     self.clock.advance(due.since(self.clock.now()));

@@ -7,10 +7,10 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use super::Head;
 use super::field::{Carrier, FieldScanner};
-use crate::under_way::Reservation;
 use tollgate_limiter::{Cause, Credit, Permit};
 use tollgate_policy::claims::number;
 use tollgate_policy::prices::{PriceIndex, Prices};
+use tollgate_policy::usage::Weights;
 use tollgate_policy::{Count, Settle, SettleFrom, StatusMatch, is_charged, is_selection};
 
 /// A charge that a response can still change.
@@ -27,11 +27,22 @@ pub(super) struct Charge {
     pub(super) by_response: bool,
     /// The prices of other models that the response names: it costs the dearest.
     pub(super) named: Vec<PriceIndex>,
-    pub(super) reservation: Option<Reservation>,
     /// Whether the response is of a kind that states its cost; an error seldom does.
     pub(super) priced: bool,
     /// The permission to charge less than the estimate, once the response is there.
     pub(super) credit: Option<Credit>,
+    /// What the response states, once it has ended.
+    pub(super) tokens: Option<Tokens>,
+}
+
+/// The tokens that a response states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// The model that the response names, or else the name of the price of the one that was asked for; empty: limits
+    /// without prices do not know it.
+    pub model: Box<str>,
+    /// In the order of [`TokenKind::ALL`](tollgate_policy::usage::TokenKind::ALL).
+    pub counts: Weights,
 }
 
 #[derive(Debug)]
@@ -110,7 +121,7 @@ impl Charge {
         };
     }
 
-    pub(super) fn on_end(mut self, permit: &mut Permit, settle: &Settle, bytes: u64, whole: bool) {
+    pub(super) fn on_end(&mut self, permit: &mut Permit, settle: &Settle, bytes: u64, whole: bool) {
         let mut streamed = false;
         let (reported, whole) = match std::mem::replace(&mut self.reading, Reading::Settled) {
             Reading::Settled => return,
@@ -122,7 +133,13 @@ impl Charge {
                     self.named = prices.named_by_response(*model, scanner.texts());
                 }
                 let is_done = scanner.is_done();
-                let reported = self.stated(settle, &scanner.finish());
+                let model = self.model(scanner.texts().next());
+                let numbers = scanner.finish();
+                if let SettleFrom::Json(usage) = &settle.from {
+                    let counts = usage.tokens(&numbers);
+                    self.tokens = counts.map(|counts| Tokens { model, counts });
+                }
+                let reported = self.stated(settle, &numbers);
                 // Where the format is unknown, a text that the caller asked for may look like the end.
                 let done = is_done && (reported.is_some() || settle.ends_streams());
                 // What an unfinished stream has stated is less than the cost.
@@ -147,6 +164,16 @@ impl Charge {
             (None, true) if self.priced => self.untold(permit, settle, streamed),
             (None, true) => {}
         }
+    }
+
+    /// The name of the model, of which the response states this.
+    fn model(&self, stated: Option<&str>) -> Box<str> {
+        let asked = self.prices.as_ref().and_then(|(prices, asked)| {
+            let price = prices.get((*asked)?)?;
+            Some(&*price.name)
+        });
+        let name = stated.or(asked).unwrap_or_default();
+        name.chars().take(MODEL_MAX).collect()
     }
 
     /// The cost that a response states by these numbers: at the price of the model that the request
@@ -280,3 +307,6 @@ impl Charge {
         }
     }
 }
+
+/// The longest name of a model that is kept, in characters.
+const MODEL_MAX: usize = 128;

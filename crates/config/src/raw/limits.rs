@@ -1,6 +1,6 @@
 use super::InFlight;
 use crate::declare::{table, words};
-use crate::forms::{BLOCK, Bytes, Refusals, ShareOfKeys};
+use crate::forms::{BLOCK, Bytes, Percent, Refusals, ShareOfKeys};
 use crate::lists::{OneOrMany, ShortOr};
 use crate::rate::Rate;
 use crate::text::Text;
@@ -57,8 +57,12 @@ table! {
         /// is above `cost.max`, or cannot be read, never fits. Units are given back only to the window that they came from. `check` warns of
         /// a `cost` that is no bound of what a response may cost.
         ceiling: bool = false => true,
-        /// How long a request may be held until its units are due, instead of being refused; `0s` never holds one.
+        /// How long a request may be held until its units are due, instead of being refused; `0s` never holds one. Where `settle` reserves, a
+        /// request that is refused only because of what others have reserved waits in line this long until enough of that is settled.
         max_wait: Micros = "0s" => "2s",
+        /// Percentages of its units whose use is an event (`fixed_window` only): `threshold`, once for each key and window. What is only reserved
+        /// is not used.
+        events: Vec<Percent> = [] => ["50%", "80%", "100%"],
         /// Whether gateways lease units of a shared limit for a moment, which saves round trips to the store where many requests
         /// share one bucket.
         lease: bool = false => true,

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use crate::declare::{settings, words};
 use crate::forms::{
-    Authorities, Auto, Bytes, Chain, PrivateKey, SPAN, ShareOfRequests, Size, TIMEOUT,
+    Authorities, AuthoritiesPem, Auto, Bytes, Chain, PrivateKey, SPAN, ShareOfRequests, Size,
+    TIMEOUT,
 };
 use crate::settings::{AccessLog, Listener, Secret};
+use crate::validate::acme::{AcmeDirectory, AcmeHosts, Email};
 use crate::validate::address::{ExemptNetworks, ProxyNetworks, check_address};
 use crate::validate::listener::{AdminListener, Listeners};
 use crate::validate::operators::{TokenDigest, check_operator};
@@ -16,17 +18,22 @@ use crate::validate::server::{
 use crate::validate::server_url::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
 use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
-use tollgate_policy::upstream::Server as UpstreamServer;
+use tollgate_policy::upstream::{PemFile, Server as UpstreamServer};
 
 settings! {
     /// The listeners for clients, with their timeouts and bounds.
     pub struct Server {
-        /// Addresses the gateway listens on: `http://ADDRESS:PORT`, `https://ADDRESS:PORT` (needs `certificates`) or
+        /// Addresses the gateway listens on: `http://ADDRESS:PORT`, `https://ADDRESS:PORT` (needs `certificates` or `acme`) or
         /// `unix:/PATH`; an address without a scheme is http. HTTP/1.1 and HTTP/2 are served on the same port.
         listen: Vec<Listener> as Listeners = "0.0.0.0:8080" => ["http://0.0.0.0:8080", "https://0.0.0.0:8443"],
         /// Certificates of the https listeners, chosen by the host name that the client asks for (SNI). A changed file is
-        /// read again without a restart. Required where a listener is https.
+        /// read again without a restart. Required where a listener is https, unless `acme` is written.
         certificates: Vec<Certificate> => [{ certificate = "site.pem", key = "site.key" }],
+        /// Has the gateway order the certificate of the https listeners from an authority (ACME, RFC 8555) and renew it. In place of `certificates`.
+        acme: Option<Acme> => { hosts = ["api.example.com"], state = "/var/lib/tollgate/acme" },
+        /// Whether a request to an http listener over TCP is redirected (308) to https, to the same host on port 443, before routes and limits. Needs an
+        /// https listener and an http listener. Challenges of an authority (`/.well-known/acme-challenge/`) are answered first.
+        redirect_to_https: bool = false => true,
         /// Turns on mutual TLS: a PEM file with the authorities that client certificates are verified against. Needs an
         /// https listener.
         client_ca: Option<PathBuf> as Option<Authorities> => "clients.pem",
@@ -75,6 +82,34 @@ settings! {
         @required("key = \"site.key\" names the file") key: PathBuf as PrivateKey => "site.key",
         /// Host names the certificate is shown for; `*.` stands for one label. Default: the names in the certificate.
         hosts: Vec<String> as Vec<LowerCase> => ["*.example.com"],
+    }
+}
+
+settings! {
+    /// A certificate that the gateway orders and renews by itself. Who writes this table agrees to the authority's terms of service.
+    pub struct Acme {
+        /// Host names of the certificate, at most 100. The authority must reach this gateway under each of them. No wildcards.
+        @required("hosts = [\"api.example.com\"] names what the certificate is for") hosts: Vec<String> as AcmeHosts => ["api.example.com", "www.example.com"],
+        /// The folder that keeps the account, keys and certificates. Gateways with one folder order together: one of them orders, all use the certificate.
+        @required("state = \"/var/lib/tollgate/acme\" keeps keys and certificates") state: PathBuf => "/var/lib/tollgate/acme",
+        /// The mail address that the authority is told.
+        email: Option<String> as Option<Email> => "ops@example.com",
+        /// The URL of the authority's directory. Default: Let's Encrypt.
+        directory: String as AcmeDirectory = "https://acme-v02.api.letsencrypt.org/directory" => "https://acme-staging-v02.api.letsencrypt.org/directory",
+        /// Authorities (PEM) that the directory's own certificate is verified against, for a private authority. Default: the system's.
+        ca_file: Option<PemFile> as Option<AuthoritiesPem> => "ca.pem",
+        /// How the gateway proves that the hosts are its own.
+        challenge: AcmeChallenge = "tls-alpn-01" => "http-01",
+    }
+}
+
+words! {
+    /// How a gateway proves that a host is its own.
+    pub enum AcmeChallenge {
+        /// By a TLS handshake on port 443 of each host, which must reach an https listener of the gateway.
+        TlsAlpn01 = "tls-alpn-01",
+        /// By a request to port 80 of each host, which must reach an http listener of the gateway.
+        Http01 = "http-01",
     }
 }
 
@@ -209,6 +244,8 @@ words! {
         RefusalsEnded = "refusals_ended",
         /// A key has used four fifths of its units.
         Near = "near",
+        /// A key has used a percentage that `events` of its limit names.
+        Threshold = "threshold",
         /// More keys changed at once than there are events for.
         Omitted = "omitted",
         /// The shared store does not respond.

@@ -4,7 +4,7 @@ use super::{per, when_down};
 use crate::quantity::bytes_words;
 use tollgate_limit::lease::Terms;
 use tollgate_limit::words::amount;
-use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
+use tollgate_limit::{Algorithm, Limit, Micros, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::prices::ModelPrices;
 use tollgate_policy::source::Source;
 use tollgate_policy::usage::PerToken;
@@ -77,6 +77,11 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
     }
     if rule.is_budget() {
         text.push_str("    refuses with 402\n");
+    }
+    if !rule.live.events.is_empty() {
+        let events = rule.live.events.iter().map(|percent| format!("{percent}%"));
+        let events = events.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "    an event when a key has used {events}");
     }
     if let Some(penalty) = rule.live.penalty {
         let _ = writeln!(text, "    penalty: {}", penalty.words());
@@ -188,6 +193,13 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, text: &mut Str
     if !rule.ceiling {
         text.push_str(
             "    a response that costs more than its reservation is charged in full: the next requests wait until that is paid\n",
+        );
+    }
+    if rule.max_wait > Micros::ZERO {
+        let wait = tollgate_limit::words::span(rule.max_wait);
+        let _ = writeln!(
+            text,
+            "    a request that only reservations refuse waits in line for them up to {wait}"
         );
     }
     let most = rule.most_charged(None, bytes);

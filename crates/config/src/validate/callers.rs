@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{entries_of, names_of};
 use crate::context::Context;
-use crate::include::cannot_read;
+use crate::files::{cannot_read, folder, read_text_up_to};
 use crate::lists::{Named, ShortOr};
 use crate::problem::{Problem, suggestion};
 use crate::raw::{RawCaller, RawFile};
@@ -64,7 +64,7 @@ pub(crate) fn read(
         }
     };
     let longer = "a file of callers has at most 128 MiB";
-    let content = match crate::read_text_up_to(path, FILE_MAX, longer) {
+    let content = match read_text_up_to(path, FILE_MAX, longer) {
         Ok(content) => content,
         Err(error) => {
             refuse(cannot_read(path, &error), context);
@@ -72,11 +72,9 @@ pub(crate) fn read(
         }
     };
     let (table, errors) = DeTable::parse_recoverable(&content);
-    let file = context.sources.add(
-        path.display().to_string(),
-        content.as_str(),
-        &crate::folder(path),
-    );
+    let file = context
+        .sources
+        .add(path.display().to_string(), content.as_str(), &folder(path));
     if let Some(error) = errors.first() {
         let place = Place::new(file, error.span().unwrap_or(0..0));
         context.error("this is not TOML", place, error.message());

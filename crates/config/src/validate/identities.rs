@@ -7,10 +7,9 @@ use arc_swap::ArcSwap;
 
 use super::callers::{self, OwnNumbers};
 use super::{check_name, entries_of, jwt, names_of};
-use crate::context::Context;
+use crate::context::{Context, Program};
 use crate::declare::forms;
 use crate::lists::ShortOr;
-use crate::loader::Reader;
 use crate::problem::{near_or, nearest};
 use crate::raw::{RawFile, RawIdentity};
 use crate::source::{At, Place};
@@ -169,7 +168,7 @@ pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
         "graphql",
     ];
     let error = match Source::parse(text.as_str()) {
-        Ok(Source::Application) if context.reader != Reader::Service => {
+        Ok(Source::Application) if context.program != Program::Service => {
             let title = "`application` is no source of a key for a gateway";
             let label = "only a service that has the limits in itself gives a request a key";
             context.error(title, text.place, label);

@@ -2,8 +2,7 @@
 
 use http::Uri;
 
-use crate::context::Context;
-use crate::loader::Reader;
+use crate::context::{Context, Program};
 use crate::problem::{listed, nearest};
 use crate::raw::RawJwt;
 use crate::reader::{Field, defaults};
@@ -89,7 +88,7 @@ fn fetched_from(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<Option<Ke
         }
         return None;
     };
-    if context.reader == Reader::Service {
+    if context.program == Program::Service {
         let title = "a service does not fetch keys";
         context
             .error(title, written.place, "only a gateway does")

@@ -55,6 +55,8 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) now: Timestamp,
     /// Whether egress mode is on.
     pub(crate) egress: bool,
+    /// Whether there is an admin listener.
+    pub(crate) has_admin: bool,
     /// Whether operators may fill buckets.
     pub(crate) resettable: bool,
     pub(crate) prices: Option<Arc<Prices>>,
@@ -217,11 +219,16 @@ impl Builder<'_, '_> {
         let held = self.placement() == Placement::Local && raw.max_wait().value > Micros::ZERO;
         let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty() || held;
         let penalty = raw.penalty.get().and_then(|penalty| penalty.value.built());
+        let events = self.events();
         let keep = |limit: Limit| {
             Arc::new(Limit {
                 refundable,
                 penalty: penalty.filter(|_| limit.role == Role::Live),
                 currency: currency.clone(),
+                events: match limit.role {
+                    Role::Live => events.clone(),
+                    Role::Candidate => Vec::new(),
+                },
                 ..limit
             })
         };
@@ -253,6 +260,10 @@ impl Builder<'_, '_> {
             count,
             refund_on,
             refuse_status: raw.refuse_status().value,
+            max_wait: match self.reserves() {
+                true => raw.max_wait().value,
+                false => Micros::ZERO,
+            },
         };
         leases::check(self.raw, &rule, self.around.store, self.context);
         Some((rule, amounts))
@@ -273,6 +284,13 @@ impl Builder<'_, '_> {
             full.burst = self.raw.burst.clone();
         }
         numbers.with(full)
+    }
+
+    /// Whether a request reserves the most that it may cost. Then `max_wait` is a wait in line for what
+    /// others reserve, and its buckets promise no units ahead of time.
+    fn reserves(&self) -> bool {
+        let settle = self.raw.settle.get();
+        settle.is_some_and(|written| written.settle.estimate.is_none())
     }
 
     fn placement(&self) -> Placement {
@@ -310,6 +328,7 @@ impl Builder<'_, '_> {
             resettable: self.around.resettable,
             penalty: None,
             currency: None,
+            events: Vec::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Checks what was read: forms of values that take more than a parser, keys against each other, and
 //! tables against other tables. Every function reports all mistakes it finds and continues.
 
+pub(crate) mod acme;
 pub(crate) mod address;
 pub(crate) mod callers;
 pub(crate) mod costs;

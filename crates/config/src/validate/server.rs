@@ -29,14 +29,15 @@ pub(crate) fn check_server(server: &Server, table: &Table<'_>, context: &mut Con
         .iter()
         .any(|listener| matches!(listener, Listener::Tcp { tls: true, .. }));
     let (certificates, client_ca) = (table.place("certificates"), table.place("client_ca"));
-    if tls && certificates.is_none() {
+    super::acme::check_acme(server, table, context);
+    if tls && certificates.is_none() && table.place("acme").is_none() {
         let entries = (0..).map_while(|at| context.place(&format!("server.listen[{at}]")));
         let mut entries = entries.filter(|place| context.sources.text(*place).contains("https:"));
         let place = entries.next().or(table.place("listen"));
         let place = place.unwrap_or(table.place);
         context
             .error("an https listener needs a certificate", place, "TLS is spoken here")
-            .help("add certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] to [server]");
+            .help("add certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] to [server], or have it ordered: [server.acme]");
     }
     if let (false, Some(place)) = (tls, certificates) {
         context

@@ -6,7 +6,6 @@ use crate::raw::RawFile;
 use crate::reader::Mirror;
 use crate::source::Place;
 
-/// Warns of settings that have no effect in a service.
 pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
     let mut idle = |name: String, place: Place, label: &str| {
         context.warning(format!("{name} has no effect in a service"), place, label);
@@ -36,18 +35,21 @@ pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{parse, parse_for_service};
+    use crate::{Config, ConfigError, Loader, parse};
     use tollgate_limit::Timestamp;
     use tollgate_policy::route::Target;
 
     const FILE: &str = "[limits.all]\nrate = \"1/second\"\nper = \"everyone\"\n\
                         [[routes]]\nmatch = \"/**\"\nlimits = [\"all\"]\n";
 
+    fn for_service(text: &str) -> Result<Config, ConfigError> {
+        let loader = Loader::new(&|_| None, Timestamp::default()).for_service();
+        loader.text(text, "limits.toml")
+    }
+
     #[test]
     fn service_route_needs_no_upstream_and_a_gateways_does() {
-        let read =
-            |text: &str| parse_for_service(text, "limits.toml", &|_| None, Timestamp::default());
-        let config = read(FILE).expect("a file for a service");
+        let config = for_service(FILE).expect("a file for a service");
         assert_eq!(config.policy.routes[0].target, Target::Service);
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         let error = parse(FILE, "gateway.toml", &|_| None, Timestamp::default());
@@ -62,7 +64,7 @@ mod tests {
     fn service_gives_a_request_its_key_and_a_gateway_does_not() {
         let text = "[limits.one]\nrate = \"9/minute\"\nburst = 9\nper = \"application\"\nwhen_missing = \"refuse\"\n\
                     [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"one\"]\n";
-        let service = parse_for_service(text, "limits.toml", &|_| None, Timestamp::default());
+        let service = for_service(text);
         assert!(service.is_ok(), "{service:?}");
         let gateway = parse(text, "gateway.toml", &|_| None, Timestamp::default());
         let error = gateway
@@ -89,7 +91,7 @@ mod tests {
         ];
         let mut text = idle.map(|(table, _)| table).concat() + FILE;
         text += "upstream = \"builtin:echo\"\nresponse_headers = { remove = [\"server\"] }\n";
-        let config = parse_for_service(&text, "limits.toml", &|_| None, Timestamp::default());
+        let config = for_service(&text);
         let warnings = config.expect("legal").warnings.join("\n");
         let titles = idle.map(|(_, title)| title);
         for title in titles.into_iter().chain([

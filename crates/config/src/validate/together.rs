@@ -124,7 +124,7 @@ fn redirected_to_itself(
             let place = written.redirect.place().unwrap_or(written.place);
             context
                 .warning(title, place, "the route also takes requests to the https listener")
-                .help("a route takes requests of every listener: put the redirect into the file of a second gateway that listens on the http port only");
+                .help("a route takes requests of every listener: `redirect_to_https = true` in [server] redirects those of the http listeners only");
         }
     }
 }

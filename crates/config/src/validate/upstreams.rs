@@ -58,7 +58,6 @@ impl Upstreams {
         self.list.push(Arc::new(upstream));
     }
 
-    /// The index of the upstream with this name.
     pub(crate) fn index(&self, name: &str) -> Option<usize> {
         self.list
             .iter()

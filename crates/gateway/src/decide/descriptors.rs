@@ -216,7 +216,7 @@ async fn look_at(
     let claims = claims.list(limiter.limits());
     let mut refused = limiter.look(&claims, now, deadline).await;
     if let Err(denied) = &mut refused {
-        limiter.count_look(&claims, denied, now);
+        limiter.count_refusal(&claims, denied, now);
     }
     refused
 }

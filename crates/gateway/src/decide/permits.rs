@@ -199,10 +199,11 @@ impl Open {
         owed.on_report(&mut permit, status, cost);
         let mut charged = Vec::with_capacity(first.len());
         for (charge, first) in permit.open_charges().zip(first) {
-            if let Some(NearCounter { writer, clock }) = &near
-                && brings_near(&charge, first)
-            {
-                writer.near(charge.limit, charge.key, clock.now());
+            if let Some(NearCounter { writer, clock }) = &near {
+                writer.spent(charge.limit, charge.key, charge.window_end);
+                if brings_near(&charge, first) {
+                    writer.near(charge.limit, charge.key, clock.now());
+                }
             }
             charged.push((charge.limit.name.to_string(), charge.units));
         }

@@ -18,7 +18,7 @@ use crate::request::request_context::{Closing, RequestContext};
 use crate::request::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use tollgate_admission::{Account, Admission, Judged, Refusal, RequestView, Step};
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::{Cause, Deciding, Decision};
+use tollgate_limiter::{Cause, Deciding, Decision, wait_until};
 use tollgate_policy::{Claims, FilledEdits};
 use tollgate_response::{DecisionId, RefusalForm};
 
@@ -159,7 +159,7 @@ impl Gateway {
                 // The draw of all follows at once.
                 Step::Look => {}
                 Step::Draw => break,
-                Step::Hold(_) | Step::Admit | Step::Refuse(_) => {
+                Step::Wait | Step::Hold(_) | Step::Admit | Step::Refuse(_) => {
                     return Err(checks::unrouted(policy, &described));
                 }
             }
@@ -206,7 +206,7 @@ impl RecordedDraw {
                 context.count_near();
                 if hold.0 > 0 {
                     let (clock, held) = (&gateway.side.shared.clock, &gateway.side.shared.held);
-                    wait_counted(clock, clock.now().after(hold), held).await;
+                    wait_counted(held, wait_until(clock, clock.now().after(hold))).await;
                 }
                 context.account.keep_charges();
             }

@@ -59,6 +59,17 @@ struct Kept {
     shadow: Busiest,
     /// The number of requests that left few units since the start, by limit.
     near_totals: HashMap<Arc<str>, u64>,
+    /// Buckets of limits with events that were spent from since an operator's thread looked.
+    spent: HashMap<(Arc<str>, KeyBytes), Spent>,
+}
+
+/// A bucket that was spent from, of a limit whose use is an event.
+#[derive(Clone, Debug)]
+pub struct Spent {
+    pub limit: Arc<Limit>,
+    pub key: KeyBytes,
+    /// When the window that was spent from ends, by the clock of its store.
+    pub window_end: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,12 +186,22 @@ impl Refusals {
             near: Busiest::default(),
             shadow: Busiest::default(),
             near_totals: HashMap::new(),
+            spent: HashMap::new(),
         }));
         self.workers.lock().push(Arc::clone(&kept));
         RefusalWriter {
             kept,
             room: self.room,
         }
+    }
+
+    /// The buckets of limits with events that were spent from since the last call.
+    pub fn take_spent(&self) -> Vec<Spent> {
+        let take = |worker: Arc<Mutex<Kept>>| std::mem::take(&mut worker.lock().spent);
+        let workers = self.workers().into_iter();
+        workers
+            .flat_map(|worker| take(worker).into_values())
+            .collect()
     }
 
     fn workers(&self) -> Vec<Arc<Mutex<Kept>>> {
@@ -337,6 +358,27 @@ impl RefusalWriter {
         self.kept.lock().shadow.count(event, self.room);
     }
 
+    /// Notes that a bucket was spent from, if its use is an event.
+    pub(crate) fn spent(&self, limit: &Arc<Limit>, key: &[u8], window_end: Timestamp) {
+        if limit.events.is_empty() || window_end == Timestamp::default() {
+            return;
+        }
+        let (limit, key) = (Arc::clone(limit), KeyBytes::from_slice(key));
+        let mut kept = self.kept.lock();
+        // What is left out is seen with the next request of its key.
+        if kept.spent.len() < SPENT_MAX {
+            let name = (Arc::clone(&limit.name), key.clone());
+            kept.spent.insert(
+                name,
+                Spent {
+                    limit,
+                    key,
+                    window_end,
+                },
+            );
+        }
+    }
+
     /// Counts an admitted request that left few units.
     pub(crate) fn near(&self, limit: &Arc<Limit>, key: &[u8], at: Timestamp) {
         let event = Event {
@@ -372,6 +414,9 @@ const KEYS: usize = 1_024;
 
 /// The least of them for one worker.
 const KEYS_LEAST: usize = 64;
+
+/// The buckets that one worker notes as spent from between two looks.
+const SPENT_MAX: usize = 1_024;
 
 /// The limits whose requests near the end are counted.
 const LIMITS_MAX: usize = 4_096;

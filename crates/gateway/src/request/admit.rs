@@ -17,11 +17,9 @@ use crate::framing::RequestTarget;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_admission::{Admission, Refusal, RequestView, Step};
-use tollgate_limit::Timestamp;
 use tollgate_limiter::wait_until;
 use tollgate_net::server::{ConnInfo, Inbound};
 use tollgate_policy::{BodyFacts, Descriptor, FilledEdits, Identified, Match, Policy, WantedFacts};
-use tollgate_store::clock::Clock;
 
 impl Gateway {
     /// Admits a request, or returns the reason why it is refused. `edits` receives the route's
@@ -134,12 +132,19 @@ impl<'s> Driver<'_, 's> {
                         None => false,
                     };
                     if asked {
+                        let asked_at = now;
                         now = side.shared.clock.now();
-                        self.context.store_took(now.since(self.context.account.at));
+                        self.context.store_took(now.since(asked_at));
                     }
                 }
+                Step::Wait => {
+                    let wait = admission.wait(&side.shared.clock);
+                    Box::pin(wait_counted(&side.shared.held, wait)).await;
+                    now = side.shared.clock.now();
+                }
                 Step::Hold(due) => {
-                    Box::pin(wait_counted(&side.shared.clock, due, &side.shared.held)).await
+                    let hold = wait_until(&side.shared.clock, due);
+                    Box::pin(wait_counted(&side.shared.held, hold)).await;
                 }
                 Step::Admit => return Ok(()),
                 Step::Refuse(refusal) => {
@@ -277,9 +282,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Waits until `clock` has reached `due`. `held` counts the waiting requests.
-pub(crate) async fn wait_counted(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
+/// Counts a request in `held` while it waits.
+pub(crate) async fn wait_counted(held: &AtomicUsize, wait: impl Future<Output = ()>) {
     held.fetch_add(1, Ordering::Relaxed);
     let _waiting = Waiting(held);
-    wait_until(clock, due).await;
+    wait.await;
 }

@@ -111,7 +111,9 @@ impl<'s> Admitted<'s> {
     ) -> Forwarded {
         let received = context.receiving(request.body());
         self.request_edits.apply(request.headers_mut());
+        let added = context.added_to_body();
         let body_max = snapshot.body_max(self.route);
+        let body_max = body_max.map(|most| most.saturating_add(added));
         let response = echo::reflect(request, body_max, snapshot.defaults.body_idle, received);
         Forwarded::own(response, Cause::Upstream)
     }

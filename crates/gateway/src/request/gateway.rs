@@ -12,6 +12,7 @@ use super::snapshot::Snapshot;
 use crate::forward::{Forwarder, UpstreamHealth};
 use crate::refusals::{RefusalWriter, Refusals};
 use crate::untrusted_proxy::UntrustedProxy;
+use crate::usage::Usage;
 use tollgate_admission::UnderWay;
 use tollgate_limit::Timestamp;
 use tollgate_net::server::ConnInfo;
@@ -38,6 +39,8 @@ pub struct GatewayState {
     /// The bytes of bodies that are held for decisions.
     pub held_bodies: Arc<AtomicUsize>,
     pub under_way: Arc<UnderWay>,
+    /// What callers have used.
+    pub usage: Arc<Usage>,
     pub health: UpstreamHealth,
     /// A proxy whose forwarding headers are not believed.
     pub untrusted_proxy: Arc<UntrustedProxy>,

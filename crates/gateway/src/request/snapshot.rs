@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::plain_http::PlainHttp;
 use crate::proxy_defaults::ProxyDefaults;
 use crate::rejection::Rejection;
 use http::StatusCode;
@@ -43,6 +44,8 @@ pub struct Snapshot {
     /// Names in the form the access log writes.
     pub names: Names,
     pub deciding: DecideSettings,
+    /// `None`: requests without TLS are like all others.
+    pub plain: Option<PlainHttp>,
     /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,
     /// The units of each limit at which a key is near its end; `None`: it is not counted.
@@ -109,6 +112,7 @@ impl Snapshot {
             quota,
             names,
             deciding: DecideSettings::default(),
+            plain: None,
             denials,
             near,
         }
@@ -116,6 +120,10 @@ impl Snapshot {
 
     pub fn deciding(self, deciding: DecideSettings) -> Self {
         Self { deciding, ..self }
+    }
+
+    pub fn plain(self, plain: Option<PlainHttp>) -> Self {
+        Self { plain, ..self }
     }
 
     /// The largest request body that `route` accepts, in bytes.

@@ -34,7 +34,6 @@ impl<'k> Plugin<'k> {
     }
 }
 
-/// All plugins with what they are of.
 pub(super) fn plugins(root: &Node) -> Vec<(Scope, &Node)> {
     let services = root.items_at(&["services"]);
     let within = services
@@ -90,17 +89,17 @@ fn name_of(node: &Node) -> String {
         .map_or_else(|| Place::of(node).to_string(), str::to_owned)
 }
 
-pub(super) struct Way<'k> {
+pub(super) struct ServiceRoute<'k> {
     service: Option<&'k Node>,
     route: &'k Node,
 }
 
-pub(super) fn ways(root: &Node) -> Vec<Way<'_>> {
+pub(super) fn ways(root: &Node) -> Vec<ServiceRoute<'_>> {
     let services = root.items_at(&["services"]);
     let mut ways = Vec::new();
     for service in services {
         let routes = service.items_at(&["routes"]).iter();
-        ways.extend(routes.map(|route| Way {
+        ways.extend(routes.map(|route| ServiceRoute {
             service: Some(service),
             route,
         }));
@@ -112,14 +111,14 @@ pub(super) fn ways(root: &Node) -> Vec<Way<'_>> {
         let service = services
             .iter()
             .find(|service| service.text_at("name") == named && named.is_some());
-        ways.push(Way { service, route });
+        ways.push(ServiceRoute { service, route });
     }
     ways.truncate(2_000);
     ways
 }
 
 /// The plugin that is in force on a route: its own, its service's, or that of all.
-pub(super) fn in_force(plugins: &[Plugin<'_>], way: &Way<'_>) -> Option<usize> {
+pub(super) fn in_force(plugins: &[Plugin<'_>], way: &ServiceRoute<'_>) -> Option<usize> {
     let route = Scope::Route(name_of(way.route));
     let service = way.service.map(|service| Scope::Service(name_of(service)));
     let mut scopes = [Some(route), service, Some(Scope::All)]
@@ -189,7 +188,7 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
 /// What tells a route's requests from others and is not read.
 const UNREAD: [&str; 5] = ["headers", "expression", "snis", "sources", "destinations"];
 
-impl<'k> Way<'k> {
+impl<'k> ServiceRoute<'k> {
     pub(super) fn routes(&self, root: &Node, limits: &[String], draft: &mut Draft) {
         let texts = |key: &str| -> Vec<&'k str> {
             let items = self.route.items_at(&[key]).iter();

@@ -9,7 +9,7 @@ use crate::draft::{Draft, Outcome, Place, clients, either};
 use crate::tree::{self, Node};
 use crate::words::{DAY, HOUR, MINUTE, SECOND, is_of_limiting};
 
-use entities::{Plugin, Scope, Way, identity, in_force, plugins, ways};
+use entities::{Plugin, Scope, ServiceRoute, identity, in_force, plugins, ways};
 use limits::{Callers, limits, scope};
 
 /// The periods that a plugin can name, and their microseconds.
@@ -107,7 +107,7 @@ fn read(root: &Node, draft: &mut Draft) {
             .iter()
             .filter(|way| in_force(&limiting, way) == Some(index));
         // Who authenticates a route's clients decides what a consumer is.
-        let by = |plugins: &[Plugin<'_>], way: &Way<'_>| in_force(plugins, way).is_some();
+        let by = |plugins: &[Plugin<'_>], way: &ServiceRoute<'_>| in_force(plugins, way).is_some();
         let kinds: BTreeSet<(bool, bool)> =
             on.map(|way| (by(&auth, way), by(&others, way))).collect();
         let callers = match kinds.iter().collect::<Vec<_>>()[..] {

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use crate::compare::Choice;
 use crate::draft::{Draft, Place, Route};
 use crate::words::number;
-use crate::{ImportError, Read, Source};
+use crate::{ImportError, Read, SourceFile};
 use directive::Directive;
 
 use keys::{Key, Table};
@@ -119,7 +119,7 @@ impl Applied {
 }
 
 pub(crate) fn draft(
-    sources: &[Source],
+    sources: &[SourceFile],
     read: Read<'_>,
     draft: &mut Draft,
 ) -> Result<(), ImportError> {

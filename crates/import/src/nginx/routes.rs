@@ -7,7 +7,6 @@ use crate::draft::{Draft, Target};
 /// The names of the upstreams that were made, by the names of the file.
 pub(crate) type Upstreams = Vec<(String, String)>;
 
-/// Makes upstreams of `upstream` blocks.
 pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
     let mut made: Upstreams = Vec::new();
     for block in http.iter().flat_map(|http| http.all("upstream")) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::directive::{Blocks, Directive};
 use crate::draft::Draft;
-use crate::{ImportError, Read, Source, TEXT_MAX};
+use crate::{ImportError, Read, SourceFile, TEXT_MAX};
 
 use super::lexer::{Lexer, Token};
 
@@ -17,12 +17,12 @@ const DEEPEST_INCLUDE: usize = 10;
 
 /// Reads files with everything they include. What cannot be included is said in the draft.
 pub(crate) fn read(
-    sources: &[Source],
+    sources: &[SourceFile],
     read: Read<'_>,
     draft: &mut Draft,
 ) -> Result<Directive, ImportError> {
     // The files of a dump are those of the machine that it was made on, and none of this one.
-    let dumps: Vec<Vec<Source>> = sources.iter().map(dumped).collect();
+    let dumps: Vec<Vec<SourceFile>> = sources.iter().map(dumped).collect();
     let held = dumps
         .iter()
         .map(|dump| move |pattern: &Path| found(dump, pattern));
@@ -48,12 +48,12 @@ pub(crate) fn read(
 }
 
 /// The files within a dump of `nginx -T`, the main one first; none if it is no dump.
-fn dumped(source: &Source) -> Vec<Source> {
-    let mut files: Vec<Source> = Vec::new();
+fn dumped(source: &SourceFile) -> Vec<SourceFile> {
+    let mut files: Vec<SourceFile> = Vec::new();
     for line in source.text.lines() {
         let name = line.strip_prefix("# configuration file ");
         if let Some(name) = name.and_then(|name| name.strip_suffix(':')) {
-            files.push(Source {
+            files.push(SourceFile {
                 name: name.to_owned(),
                 text: String::new(),
             });
@@ -66,12 +66,12 @@ fn dumped(source: &Source) -> Vec<Source> {
 }
 
 /// The files of a dump that an `include` names.
-fn found(dump: &[Source], pattern: &Path) -> Result<Vec<Source>, String> {
+fn found(dump: &[SourceFile], pattern: &Path) -> Result<Vec<SourceFile>, String> {
     let pattern = pattern.to_string_lossy();
     let named = dump
         .iter()
         .filter(|file| is_match(pattern.as_bytes(), file.name.as_bytes()));
-    let named: Vec<Source> = named.cloned().collect();
+    let named: Vec<SourceFile> = named.cloned().collect();
     match named.is_empty() && !pattern.contains(['*', '?', '[']) {
         true => Err("the dump does not hold it".to_owned()),
         false => Ok(named),
@@ -115,7 +115,7 @@ struct Reader<'r> {
 impl Reader<'_> {
     fn file(
         &mut self,
-        source: &Source,
+        source: &SourceFile,
         base: &Path,
         depth: usize,
     ) -> Result<Vec<Directive>, ImportError> {

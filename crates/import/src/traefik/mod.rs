@@ -8,7 +8,7 @@ mod rule;
 use crate::compare::Turn;
 use crate::draft::{Counting, Draft, Place, Route, Target, clients, either};
 use crate::tree::{self, Node};
-use crate::{ImportError, Source};
+use crate::{ImportError, SourceFile};
 
 use limits::make;
 use routers::{resource, router};
@@ -16,7 +16,7 @@ use routers::{resource, router};
 const DEEPEST: usize = 8;
 
 /// Reads TOML by its ending and YAML otherwise.
-pub(crate) fn documents(sources: &[Source]) -> Result<Vec<Node>, ImportError> {
+pub(crate) fn documents(sources: &[SourceFile]) -> Result<Vec<Node>, ImportError> {
     let mut documents = Vec::new();
     for source in sources {
         if source.name.to_lowercase().ends_with(".toml") {

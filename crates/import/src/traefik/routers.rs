@@ -59,7 +59,6 @@ pub(super) fn resource<'t>(
     }
 }
 
-/// A route of an `IngressRoute`.
 fn ingress_route<'t>(name: String, node: &'t Node, namespace: &str) -> Router<'t> {
     let named = |used: &Node| {
         let within = used.text_at("namespace").unwrap_or(namespace);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use tollgate_config::Config;
-use tollgate_import::{Difference, Imported, Outcome, Peer, Source, import};
+use tollgate_import::{Difference, Imported, Outcome, Peer, SourceFile, import};
 use tollgate_limit::Timestamp;
 use tollgate_replay::Traffic;
 use tollgate_replay::log::Options;
@@ -26,7 +26,7 @@ struct Request {
 type Model = Box<dyn FnMut(Request) -> bool>;
 
 fn imported(name: &str, text: &str, peer: Peer) -> Imported {
-    let source = Source {
+    let source = SourceFile {
         name: name.to_owned(),
         text: text.to_owned(),
     };

@@ -104,6 +104,8 @@ pub(crate) enum DrawnFrom {
 }
 
 pub(crate) trait Settle: Send + Sync {
+    /// Counts what was used of a bucket beside it; this is no correction of a charge.
+    fn count_used(&self, limit: &Limit, key: &[u8], units: u64);
     fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom);
     /// Where what responses cost is counted.
     fn counters(&self) -> &Counters;

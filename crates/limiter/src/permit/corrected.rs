@@ -1,6 +1,6 @@
 //! Corrects charges by the name of their limit, as the response of a request says.
 
-use tollgate_limit::{Role, Timestamp};
+use tollgate_limit::{Role, Timestamp, key};
 
 use super::charge::{Charge, Settle};
 use super::{Held, OpenCharge, Permit};
@@ -18,7 +18,22 @@ impl Permit {
                 key: &charge.key,
                 units: charge.cost,
                 left: self.outcomes[charge.place].standing.remaining(),
+                window_end: charge.window_end,
             })
+    }
+
+    /// Counts what the limit named `rule` is charged as used, beside its bucket, if that use is an event. It is
+    /// called once, when the reservation is settled.
+    pub fn count_used(&self, rule: &str) {
+        let Some((held, charge)) = self.charge_of(rule) else {
+            return;
+        };
+        let (limit, window_end) = (&charge.limit, charge.window_end);
+        if limit.events.is_empty() || charge.cost == 0 || window_end == Timestamp::default() {
+            return;
+        }
+        let key = key::beside(&charge.key, window_end, key::USED);
+        held.settler.count_used(limit, &key, charge.cost);
     }
 
     /// What the limit named `rule` was charged, if that can still be corrected.

@@ -22,6 +22,7 @@ use super::respond::{Refusal, Served, UnreadReason};
 use super::{ConnInfo, Event, Handler, Settings, TlsInfo, Unread};
 use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, within};
+use crate::tls::{ACME_TLS, ServerTls};
 use crate::worker::Task;
 
 /// Serves one connection; its errors do not affect others.
@@ -66,8 +67,8 @@ pub(super) fn serve<H: Handler>(
             return;
         }
         if let Some(tls) = &setup.acceptor.tls {
-            let tls_acceptor = tls.acceptor();
-            return Box::pin(setup.encrypted(stream, tls_acceptor)).await;
+            let tls = Arc::clone(tls);
+            return Box::pin(setup.encrypted(stream, &tls)).await;
         }
         let Some((http2, mut input)) = setup.first_bytes(&mut stream).await else {
             return;
@@ -176,7 +177,7 @@ impl<H: Handler> Setup<H> {
         .map(|http2| (http2, input))
     }
 
-    async fn encrypted(mut self, mut stream: Plain, tls_acceptor: tokio_rustls::TlsAcceptor) {
+    async fn encrypted(mut self, mut stream: Plain, tls: &ServerTls) {
         let Self {
             acceptor, settings, ..
         } = &self;
@@ -184,7 +185,7 @@ impl<H: Handler> Setup<H> {
         let handshake = async move {
             match clear_text(&mut stream).await {
                 Some(head) => Handshake::Clear(stream, head),
-                None => Handshake::Over(tls_acceptor.accept(stream).await.map(Box::new)),
+                None => Handshake::Over(tls.accept(stream).await.map(Box::new)),
             }
         };
         let stream = match within(settings.tls_handshake, handshake).await {
@@ -211,6 +212,9 @@ impl<H: Handler> Setup<H> {
             }
         };
         let (_, session) = stream.get_ref();
+        if session.alpn_protocol() == Some(ACME_TLS) {
+            return;
+        }
         self.connection.http2 = session.alpn_protocol() == Some(b"h2");
         self.connection.tls = Some(TlsInfo {
             server_name: session.server_name().map(Arc::from),

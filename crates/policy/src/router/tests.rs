@@ -180,7 +180,7 @@ fn ten_thousand_routes_visit_no_more_nodes_than_ten() {
             .collect();
         let router = Router::new(&patterns).expect("a table");
         let path = format!("/service{}/v1/7/items/8", count / 2);
-        let Found {
+        let RouteSearch {
             matched, visited, ..
         } = router.look_up(&Method::GET, "h", &path, &HeaderMap::new(), None);
         assert_eq!(matched.map(|m| m.route), Some(count / 2));
@@ -209,7 +209,7 @@ fn interleaved_literals_and_captures_never_visit_a_node_twice() {
     let router = Router::new(&patterns).expect("a table");
     let nodes = router.any.nodes.len();
     let path = format!("{}/no", "/a".repeat(10));
-    let Found {
+    let RouteSearch {
         matched, visited, ..
     } = router.look_up(&Method::GET, "", &path, &HeaderMap::new(), None);
     assert_eq!(matched, None);

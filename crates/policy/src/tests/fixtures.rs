@@ -41,6 +41,7 @@ pub(crate) fn rule(name: &str, scope: Scope) -> Rule {
         refund_on: Vec::new(),
         ceiling: false,
         refuse_status: http::StatusCode::TOO_MANY_REQUESTS,
+        max_wait: tollgate_limit::Micros::ZERO,
     }
 }
 

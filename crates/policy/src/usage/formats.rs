@@ -4,7 +4,7 @@ use super::{Preset, TokenKind};
 
 /// A format: its parts, each with its kind, the part that contains it, and the members that state
 /// it.
-pub(super) struct Known {
+pub(super) struct KnownFormat {
     pub(super) preset: Preset,
     pub(super) parts: &'static [(TokenKind, Option<usize>, &'static [&'static str])],
     pub(super) signs: &'static [&'static str],
@@ -39,7 +39,7 @@ impl Preset {
 
 /// Chat completions: one `usage`, in a document or in the last chunk of a stream. Details are
 /// contained in the totals. Some gateways repeat Anthropic's names beside them: they are not read.
-const CHAT: Known = Known {
+const CHAT: KnownFormat = KnownFormat {
     preset: Preset::OpenAi,
     parts: &[
         (TokenKind::Input, None, &["usage.prompt_tokens"]),
@@ -69,7 +69,7 @@ const CHAT: Known = Known {
 
 /// Responses: `usage` in a document, `response.usage` in the last event of a stream. In a document
 /// the totals have Anthropic's names; the details tell the two apart.
-const RESPONSES: Known = Known {
+const RESPONSES: KnownFormat = KnownFormat {
     preset: Preset::OpenAi,
     parts: &[
         (
@@ -120,7 +120,7 @@ const RESPONSES: Known = Known {
 /// `message_delta`, whose counts are totals so far. Cached tokens are beside the input tokens.
 /// Thinking is part of the output and not stated by itself. Anthropic states no total; a response in
 /// OpenAI's form without details is read in this form, too.
-const MESSAGES: Known = Known {
+const MESSAGES: KnownFormat = KnownFormat {
     preset: Preset::Anthropic,
     parts: &[
         (
@@ -161,7 +161,7 @@ const MESSAGES: Known = Known {
 };
 
 /// A response of the responses API whose details are left out has only totals.
-const TOTALS: Known = Known {
+const TOTALS: KnownFormat = KnownFormat {
     preset: Preset::OpenAi,
     parts: &[
         (TokenKind::Input, None, &["usage.input_tokens"]),
@@ -173,7 +173,7 @@ const TOTALS: Known = Known {
 };
 
 /// In the order in which they are looked for.
-pub(super) const KNOWN: [Known; 4] = [CHAT, RESPONSES, MESSAGES, TOTALS];
+pub(super) const KNOWN: [KnownFormat; 4] = [CHAT, RESPONSES, MESSAGES, TOTALS];
 
 /// The events that end a stream: first those of OpenAI's responses, then Anthropic's.
 pub(super) const LAST_EVENTS: [&str; 4] = [

@@ -5,71 +5,52 @@ problems! {
     // Mistakes of HTTP itself: a message that is not well formed, too long, too late, or asks for
     // what this server cannot do.
 
-    /// The request is malformed.
     MALFORMED = BAD_REQUEST, "urn:problem-type:tollgate:malformed-request", "The request is malformed", INTERNAL:
         "The request is malformed.";
 
-    /// The input is not HTTP/1.
     NOT_HTTP of MALFORMED: "The request is not well-formed HTTP/1.1.";
 
-    /// A plain-text request on a port that requires TLS.
     PLAIN_HTTP of MALFORMED: "This is plain HTTP, and this port speaks TLS: use https://.";
 
-    /// A TLS handshake on a port without TLS.
     TLS_HANDSHAKE of MALFORMED: "This is a TLS handshake, and this port speaks plain HTTP: use http://.";
 
-    /// Transfer-Encoding is not exactly one `chunked`.
     TRANSFER_ENCODING of MALFORMED: "Transfer-Encoding must be one single `chunked`.";
 
-    /// No Host, more than one, or one that contradicts the target.
     HOST of MALFORMED: "There must be exactly one Host, and it must agree with the target.";
 
-    /// Host is not `host[:port]`.
     HOST_SYNTAX of MALFORMED: "Host must be a host name or address, with a port or without.";
 
-    /// The target is neither a path nor an http URL.
     TARGET of MALFORMED: "The request target must be a path or an http URL.";
 
-    /// The method has a lower-case letter.
     METHOD_CASE of MALFORMED: "A method must be written in capitals.";
 
-    /// More than one Expect.
     EXPECTATIONS of MALFORMED: "There must be at most one Expect.";
 
-    /// Connection lists a header that is meant for the server.
     CONNECTION_OPTION of MALFORMED: "Connection must not list a header that is meant for the server.";
 
-    /// A header that decides about the request has several values.
     STATED_TWICE of MALFORMED: "A header that decides about the request must have one value.";
 
     /// HTTP/2: a header's value begins or ends with whitespace.
     HEADER_VALUE of MALFORMED: "A header's value must not begin or end with whitespace.";
 
-    /// The path cannot be decoded, or contains characters that no path may contain.
     PATH of MALFORMED: "The path of the request cannot be read safely.";
 
-    /// The headers of trusted proxies name different clients.
     CLIENT of MALFORMED: "The headers of trusted proxies name different clients: only one can be right.";
 
     /// 405: TRACE, and no route names it.
     TRACE of METHOD:
         "TRACE returns headers that browsers hide from scripts: it is forwarded only if a route names it.";
 
-    /// 408: the head of a request did not end in time.
     HEAD_TIMEOUT of BODY_STALLED: "The request head did not arrive in time.";
 
-    /// 408: the body of a request stalled.
     BODY_STALLED = REQUEST_TIMEOUT, "urn:problem-type:tollgate:request-timeout", "The request took too long", DEADLINE_EXCEEDED:
         "The body of the request stalled.";
 
-    /// 408: the body of a request arrives too slowly.
     BODY_SLOW of BODY_STALLED: "The body of the request arrived too slowly.";
 
-    /// 414: the target is longer than the server allows.
     TARGET_TOO_LONG = URI_TOO_LONG, "urn:problem-type:tollgate:target-too-long", "The request target is too long", RESOURCE_EXHAUSTED:
         "The request target is longer than this gateway accepts.";
 
-    /// 417: Expect has a value other than `100-continue`.
     EXPECTATION = EXPECTATION_FAILED, "urn:problem-type:tollgate:expectation-failed", "The expectation is not supported", INTERNAL:
         "The only supported expectation is `100-continue`.";
 
@@ -77,15 +58,12 @@ problems! {
     HEAD_TOO_LARGE = REQUEST_HEADER_FIELDS_TOO_LARGE, "urn:problem-type:tollgate:headers-too-large", "The headers are too large", RESOURCE_EXHAUSTED:
         "The head of the request is larger than this gateway accepts.";
 
-    /// 501: an unsupported transfer coding.
     TRANSFER_CODING = NOT_IMPLEMENTED, "urn:problem-type:tollgate:not-implemented", "This is not supported", UNIMPLEMENTED:
         "The only supported transfer coding is `chunked`.";
 
-    /// 501: CONNECT.
     CONNECT of TRANSFER_CODING:
         "CONNECT is not supported: a tunnel would bypass every limit. Request http:// instead of https://; the gateway speaks TLS to the upstream.";
 
-    /// 501: a method that is longer than any known one.
     METHOD_UNKNOWN of TRANSFER_CODING: "The method is not supported.";
 
     /// 501: an upgrade over HTTP/2 that cannot be requested from the upstream.
@@ -93,22 +71,17 @@ problems! {
 
     // A caller that is not identified.
 
-    /// The caller's key is given twice.
     KEY_TWICE of MALFORMED: "The key that identifies the caller is given twice, and not the same.";
 
-    /// The caller's key cannot be decoded, or servers read it differently.
     KEY_UNCLEAR of MALFORMED: "The key that identifies the caller cannot be decoded in one way.";
 
-    /// 401: the caller's key is missing.
     KEY_MISSING = UNAUTHORIZED, "urn:problem-type:tollgate:unidentified", "The caller is not identified", UNAUTHENTICATED:
         "The request has no key that identifies the caller.";
 
-    /// 401: the caller's key is unknown.
     KEY_UNKNOWN of KEY_MISSING: "The key that identifies the caller is not known.";
 
     // A body that is too large, or from which a value that must be known cannot be read.
 
-    /// The body lacks a value that requests are limited by.
     KEY_MISSING_IN_BODY of MALFORMED:
         "The body lacks a value that it must have here, is too long, or has no form in which it is read.";
 
@@ -116,25 +89,19 @@ problems! {
     BODY_MALFORMED of MALFORMED:
         "The body of the request is not a JSON object or list in UTF-8, or is nested more than 128 levels deep.";
 
-    /// The model of the request has no price.
     MODEL_UNKNOWN of MALFORMED:
         "The body of the request names no model that has a price here, or is too long to be read for it.";
 
-    /// The body says something twice, or in a form that servers read differently.
     BODY_AMBIGUOUS of MALFORMED:
         "A value in the body of the request is given twice, or in a form that servers read differently.";
 
-    /// The calls of a batch are limited differently.
     BODY_MIXED of MALFORMED: "The calls of the batch are limited differently: send them one by one.";
 
-    /// 413: the body is larger than the route allows.
     BODY_TOO_LARGE = PAYLOAD_TOO_LARGE, "urn:problem-type:tollgate:body-too-large", "The body is too large", RESOURCE_EXHAUSTED:
         "The body of the request is larger than this route admits.";
 
-    /// 413: the route depends on the body, which is too large for that.
     BODY_TOO_LARGE_TO_ROUTE of BODY_TOO_LARGE: "The body of the request is too large to find its route.";
 
-    /// A batch of more calls than are read for a value in them.
     BATCH_TOO_LONG of BODY_TOO_LARGE: "The batch has more than 1000 calls, which is the most that are read.";
 
     /// 415: the charset of the body is not UTF-8, and something in it must be known.
@@ -147,44 +114,33 @@ problems! {
     ASKED_METHOD of MALFORMED:
         "The method of the original request must be stated once: by X-Original-Method or X-Forwarded-Method.";
 
-    /// /check: the target of the original request is not stated once.
     ASKED_TARGET of MALFORMED:
         "The target of the original request must be stated once: by X-Original-URI or X-Forwarded-Uri, or by an http URL in X-Original-URL. Its path begins with one slash.";
 
-    /// /check: the host of the original request is stated differently, or is none.
     ASKED_HOST of MALFORMED:
         "The host of the original request must be stated once: by X-Forwarded-Host or X-Original-URL.";
 
-    /// /check: the scheme of the original request is stated differently, or is unknown.
     ASKED_SCHEME of MALFORMED:
         "The scheme of the original request must be stated once: `http` or `https` by X-Forwarded-Proto or X-Original-URL.";
 
-    /// /check: the client of the original request is not known.
     ASKED_CLIENT of MALFORMED:
         "The address of the client must be stated, and not in two ways: by X-Forwarded-For, Forwarded or X-Real-IP, as [address] says.";
 
-    /// A resource that takes JSON got another content type.
     JSON_ONLY of MALFORMED: "This resource takes JSON: Content-Type must be application/json.";
 
-    /// The JSON of a request is not what the resource takes.
     BAD_JSON of MALFORMED: "The JSON document is not what this resource takes.";
 
-    /// 403: the peer may not ask for decisions.
     UNTRUSTED_PEER = FORBIDDEN, "urn:problem-type:tollgate:untrusted-peer", "The peer may not ask for decisions", PERMISSION_DENIED:
         "This listener decides only for the networks in `trusted` of [decide].";
 
-    /// 403: a web page asks for decisions.
     WEB_PAGE of UNTRUSTED_PEER: "This resource is for programs, and a web page asks for it.";
 
-    /// 404: there is no such permit.
     UNKNOWN_PERMIT = NOT_FOUND, "urn:problem-type:tollgate:unknown-permit", "There is no such permit", NOT_FOUND:
         "The permit is unknown: it was settled or given back before, has expired, or was made by another process.";
 
-    /// 404: the listener for decisions has no such resource.
     NO_RESOURCE = NOT_FOUND, "urn:problem-type:tollgate:no-resource", "There is no such resource", UNIMPLEMENTED:
         "The resources are /check, /v1/decide, /v1/settle and /v1/give-back.";
 
-    /// 405: a resource of the listener for decisions takes POST only.
     POST_ONLY of METHOD: "This resource takes POST.";
 
     // A limit or a budget refuses, or its numbers cannot be read.
@@ -193,68 +149,52 @@ problems! {
     BUDGET_EXHAUSTED = PAYMENT_REQUIRED, "urn:problem-type:tollgate:budget-exhausted", "The budget does not cover the request", RESOURCE_EXHAUSTED:
         "The budget is used up for now. A retry after the time given is admitted.";
 
-    /// 402: the same, and the largest number of concurrent requests is in progress.
     BUDGET_AND_CONCURRENCY of BUDGET_EXHAUSTED:
         "The budget is used up for now, and the largest number of concurrent requests is in progress.";
 
-    /// 402: the request costs more than the budget can ever grant.
     NEVER_IN_BUDGET of BUDGET_EXHAUSTED:
         "This request costs more than the budget can ever grant. A retry will not help.";
 
-    /// 429: a limit refuses, with a known retry time.
     QUOTA_EXCEEDED = TOO_MANY_REQUESTS, "https://iana.org/assignments/http-problem-types#quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded", RESOURCE_EXHAUSTED:
         "The quota is used up for now. A retry after the time given is admitted.";
 
-    /// 429: what is left is reserved by requests under way.
     RESERVED of QUOTA_EXCEEDED:
         "What is left is reserved by requests under way, which seldom use all of it. One of them ends within the time given.";
 
-    /// 429: the largest number of concurrent requests is in progress.
     CONCURRENCY_EXCEEDED of QUOTA_EXCEEDED:
         "The largest number of concurrent requests is in progress. Retry when one has ended.";
 
-    /// 429: the request costs more than the quota can ever grant, or more than its limit lets a request cost.
     NEVER_FITS of QUOTA_EXCEEDED:
         "This request costs more than the quota can ever grant, or states a cost above the highest allowed one, or one that cannot be read. A retry will not help.";
 
     // The gateway has no route, no room or no response for the request.
 
-    /// 404: no route matches.
     NO_ROUTE = NOT_FOUND, "urn:problem-type:tollgate:no-route", "No route matches", UNIMPLEMENTED:
         "No route of this gateway matches the request.";
 
-    /// 405: routes match, but only for other methods.
     METHOD = METHOD_NOT_ALLOWED, "urn:problem-type:tollgate:method-not-allowed", "The method is not allowed", UNIMPLEMENTED:
         "The routes for this path are for other methods.";
 
-    /// 421: the gateway does not forward to this host.
     UNLISTED = MISDIRECTED_REQUEST, "urn:problem-type:tollgate:host-not-listed", "The gateway does not forward to this host", UNIMPLEMENTED:
         "This gateway forwards only to the hosts that its routes name, by the scheme and port of their upstreams.";
 
-    /// 500: the gateway failed.
     INTERNAL = INTERNAL_SERVER_ERROR, "urn:problem-type:tollgate:internal", "The gateway failed", INTERNAL:
         "The gateway failed on this request.";
 
-    /// 502: no connection to the upstream.
     UPSTREAM_UNREACHABLE = BAD_GATEWAY, "urn:problem-type:tollgate:upstream-unreachable", "The upstream cannot be reached", UNAVAILABLE:
         "No connection to the upstream could be made.";
 
-    /// 503: the gateway or the upstream has reached its capacity.
     OVERLOADED = SERVICE_UNAVAILABLE, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "The capacity is exhausted", UNAVAILABLE:
         "As many requests, or bytes of their bodies, as can be processed are in progress.";
 
-    /// 503: too many connections are open.
     TOO_MANY_CONNECTIONS of OVERLOADED: "Too many connections are open.";
 
-    /// 504: the upstream is too slow.
     UPSTREAM_TIMEOUT = GATEWAY_TIMEOUT, "urn:problem-type:tollgate:upstream-timeout", "The upstream is too slow", DEADLINE_EXCEEDED:
         "The upstream did not respond in time.";
 
-    /// 505: an unsupported version of HTTP.
     VERSION = HTTP_VERSION_NOT_SUPPORTED, "urn:problem-type:tollgate:version-not-supported", "The version of HTTP is not supported", UNIMPLEMENTED:
         "This gateway does not speak that version of HTTP.";
 
-    /// 508: the request has already passed through this gateway.
     LOOP = LOOP_DETECTED, "urn:problem-type:tollgate:loop", "The request is in a loop", INTERNAL:
         "This gateway has forwarded the request before, as its Via header shows.";
 }
@@ -286,7 +226,6 @@ impl Problem {
     pub const DOCUMENT_TOO_LARGE: Self =
         Self::BODY_TOO_LARGE.saying("The document is larger than 256 KiB.");
 
-    /// 429: an operator's override blocks the caller.
     pub const BLOCKED: Self = Self {
         kind: "urn:problem-type:tollgate:blocked",
         title: "The caller is blocked",
@@ -294,7 +233,6 @@ impl Problem {
         ..Self::QUOTA_EXCEEDED
     };
 
-    /// 429: a penalty blocks the caller.
     pub const PENALTY: Self = Self {
         detail: "The caller is blocked for a while because it was refused too often. A retry after the time given is not blocked any more.",
         ..Self::BLOCKED

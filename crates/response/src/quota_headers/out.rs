@@ -24,12 +24,12 @@ impl Prepared {
 
 /// The output for headers, each written once: the value of an earlier dialect stays.
 pub(super) struct Out<'o> {
-    pub(super) way: Way<'o>,
+    pub(super) way: Destination<'o>,
     /// A bit for each written [`Field`].
     pub(super) written: u8,
 }
 
-pub(super) enum Way<'o> {
+pub(super) enum Destination<'o> {
     /// Values for a table, with a buffer in which each is written.
     Prepared(&'o mut Prepared, &'o mut Vec<u8>),
     Lines(&'o mut Vec<u8>),
@@ -44,7 +44,7 @@ impl Out<'_> {
             return;
         }
         match &mut self.way {
-            Way::Prepared(prepared, buffer) => {
+            Destination::Prepared(prepared, buffer) => {
                 buffer.clear();
                 write(buffer);
                 if buffer.is_empty() {
@@ -54,7 +54,7 @@ impl Out<'_> {
                     prepared.0.push((field, value));
                 }
             }
-            Way::Lines(out) => {
+            Destination::Lines(out) => {
                 let before = out.len();
                 out.extend_from_slice(field.opening());
                 let begun = out.len();
@@ -79,7 +79,7 @@ impl Out<'_> {
     pub(super) fn constant(&mut self, field: Field, value: &HeaderValue) {
         let bit = 1 << field as u8;
         match &mut self.way {
-            Way::Prepared(prepared, _) if self.written & bit == 0 => {
+            Destination::Prepared(prepared, _) if self.written & bit == 0 => {
                 prepared.0.push((field, value.clone()));
                 self.written |= bit;
             }

@@ -193,7 +193,10 @@ impl LaneState {
         deadline: &Deadline,
     ) -> Result<Draw, StoreError> {
         let now = self.clock.now();
-        if !peek && let Some(draw) = self.bounds.refuse(&wants, now) {
+        if !peek
+            && !deadline.always_asks()
+            && let Some(draw) = self.bounds.refuse(&wants, now)
+        {
             self.counters
                 .refused_locally
                 .fetch_add(1, Ordering::Relaxed);

@@ -66,7 +66,7 @@ impl Decider {
         let mut unreadable = Vec::new();
         for (place, (row, (_, shape))) in (0..).zip(rows.into_iter().zip(&batch.buckets)) {
             let read = row.and_then(|row| {
-                let (plain, held) = Parts::open(row, batch, &corrections, place, now)?;
+                let (plain, held) = Parts::open(row, batch, &corrections, place, mark, now)?;
                 Ok((
                     fields::open(shape, plain.as_deref(), now, self.hold, mark)?,
                     held,

@@ -6,6 +6,7 @@
 //! the leases and the numbers of a plain row. Returns and corrections are about units granted
 //! before, so they use the numbers that the row was written under.
 
+use super::mark::Mark;
 use crate::batch::{Adjust, Batch};
 use crate::wire_form::{TOKEN_BUCKET, WireForm, moment, signed};
 use tollgate_limit::bucket::{Level, State};
@@ -33,7 +34,8 @@ pub(super) struct Parts {
 impl Parts {
     /// Takes the leases off a row, those that have ended and those that `batch` returns, makes the corrections, and
     /// returns the plain row at `now`. Any other row is left as it is, and so is every row where `batch` has a
-    /// concurrency limit there, whose corrections are not about it.
+    /// concurrency limit there, whose corrections are not about it. A fail-over drains the row here: afterwards it is
+    /// of `now`, and the moment of the fail-over is past.
     ///
     /// # Errors
     /// When the row cannot be read: what is leased is not known then, and it must not count as nothing.
@@ -42,6 +44,7 @@ impl Parts {
         batch: &Batch,
         corrections: &[(u32, Adjust)],
         place: u32,
+        mark: Mark,
         now: Timestamp,
     ) -> Result<(Option<Vec<i64>>, Self), &'static str> {
         let shape = &batch.buckets[place as usize].1;
@@ -57,6 +60,11 @@ impl Parts {
         };
         let own = bucket.settling_as(limit);
         let changed = held.pull(shape.lease(), now);
+        let is_lost = shape.drains() && leased[2] != mark.print;
+        if is_lost {
+            held.refill(&bucket, mark.since().min(now));
+            held.level.level = held.level.level.min(0);
+        }
         held.refill(&bucket, now);
         let mut parts = Self {
             corrected: true,
@@ -74,6 +82,9 @@ impl Parts {
         }
         let mut plain = leased[..HEAD + OWN].to_vec();
         plain[1] = TOKEN_BUCKET;
+        if is_lost {
+            plain[2] = mark.print;
+        }
         (plain[HEAD + 3], plain[HEAD + 4]) = (held.level.level, signed(held.level.at.as_micros()));
         parts.leases = held.leases;
         Ok((Some(plain), parts))
@@ -161,6 +172,15 @@ impl Parts {
             ]
         }));
         (row, gone.saturating_add(held_back))
+    }
+}
+
+/// Makes a row with leases one without any: a mistake that the simulation of a fleet must find.
+#[cfg(feature = "simulated")]
+pub(crate) fn forget(row: &mut Vec<i64>) {
+    if row.get(1) == Some(&KIND) {
+        row.truncate(HEAD + OWN);
+        row[1] = TOKEN_BUCKET;
     }
 }
 

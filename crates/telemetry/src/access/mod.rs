@@ -25,7 +25,7 @@ use siphasher::sip::SipHasher13;
 
 use super::outlet::Progress;
 use record::Stamp;
-pub use record::{Charge, Escaped, Record};
+pub use record::{Charge, Escaped, Record, Usage};
 use tollgate_limit::printable::hex;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

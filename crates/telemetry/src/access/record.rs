@@ -29,7 +29,7 @@ impl Default for &Escaped {
 }
 
 /// One finished request. Borrowed: nothing is copied before it is formatted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Record<'r> {
     /// When its head had arrived, microseconds since the Unix epoch.
     pub at_micros: u64,
@@ -67,6 +67,8 @@ pub struct Record<'r> {
     pub caller: &'r str,
     pub tier: &'r str,
     pub charges: &'r [Charge<'r>],
+    /// What the response states that it used; `None`: nothing.
+    pub usage: Option<Usage<'r>>,
     /// The retry time, microseconds; `None`: none was sent.
     pub retry_after_micros: Option<u64>,
     /// The upstream it was sent to; empty: none.
@@ -75,6 +77,18 @@ pub struct Record<'r> {
     pub over_limit: u64,
     pub user_agent: &'r [u8],
     pub referer: &'r [u8],
+}
+
+/// The tokens of a response and what they cost.
+#[derive(Clone, Debug, Default)]
+pub struct Usage<'r> {
+    /// Empty: it is not known.
+    pub model: &'r str,
+    /// How many of each kind, by its word.
+    pub tokens: Vec<(&'static str, u64)>,
+    /// In millionths of the currency; `None`: no limit of the request counts money.
+    pub cost: Option<u64>,
+    pub currency: &'r str,
 }
 
 /// The decision of one limit on a request.
@@ -92,6 +106,24 @@ pub struct Charge<'r> {
     /// The result: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which
     /// did not respond; `unasked`: no store was asked.
     pub outcome: &'static str,
+}
+
+impl Usage<'_> {
+    fn json(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(b",\"usage\":{\"model\":\"");
+        escape::json(into, self.model.as_bytes());
+        into.push(b'"');
+        for (kind, count) in &self.tokens {
+            into.extend_from_slice(b",\"");
+            into.extend_from_slice(kind.as_bytes());
+            field(into, b"\":", *count);
+        }
+        if let Some(cost) = self.cost {
+            field(into, b",\"cost\":", cost);
+            word(into, b",\"currency\":\"", self.currency);
+        }
+        into.push(b'}');
+    }
 }
 
 impl Record<'_> {
@@ -143,6 +175,9 @@ impl Record<'_> {
         }
         word(into, b",\"reason\":\"", self.reason);
         self.limits(into, keys);
+        if let Some(usage) = &self.usage {
+            usage.json(into);
+        }
         if let Some(micros) = self.retry_after_micros {
             field(into, b",\"retry_after_ms\":", micros.div_ceil(1_000));
         }

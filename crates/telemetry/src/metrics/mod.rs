@@ -144,7 +144,6 @@ impl Labels {
             .unwrap_or_default()
     }
 
-    /// The slot of the upstream with this index.
     pub fn upstream(&self, index: usize) -> UpstreamSlot {
         self.upstreams.get(index).copied().unwrap_or_default()
     }
@@ -205,7 +204,7 @@ fn thousandths(weight: &str) -> u32 {
     }
 }
 
-type Source = Arc<dyn Fn(&mut Samples) + Send + Sync>;
+type Collector = Arc<dyn Fn(&mut Samples) + Send + Sync>;
 
 struct Shared {
     started_micros: u64,
@@ -213,7 +212,7 @@ struct Shared {
     names: Mutex<[Names; 2]>,
     workers: Mutex<Vec<Arc<WorkerCells>>>,
     retired: WorkerCells,
-    sources: Mutex<Vec<(&'static str, Source)>>,
+    sources: Mutex<Vec<(&'static str, Collector)>>,
     panics: AtomicU64,
     reloads_done: AtomicU64,
     reloads_failed: AtomicU64,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::{Process, directory, free_port, wait_until};
 
-/// A redis-server.
 #[derive(Debug)]
 pub struct Redis {
     pub port: u16,

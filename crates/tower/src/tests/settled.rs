@@ -1,6 +1,7 @@
 //! What a response gives back or charges more, and when a place in flight is free.
 
 use std::future::pending;
+use std::time::Duration;
 
 use http_body_util::Channel;
 
@@ -50,6 +51,33 @@ async fn layer_settle_charges_the_stated_cost_and_the_most_if_the_response_break
     .await;
     drop(future);
     assert_eq!(left(&layer).await, 593, "the most");
+}
+
+#[tokio::test]
+async fn layer_line_lets_a_request_wait_for_what_another_has_reserved() {
+    // A request reserves six of ten, and costs one.
+    let limit = Limit::token_bucket(Rate::per_day(1), 10)
+        .set("cost", r#"{ header = "x-most", default = 6, max = 6 }"#)
+        .set("settle", r#"{ from = "header:x-cost" }"#)
+        .max_wait(Duration::from_secs(60));
+    let (layer, _) = one(limit);
+    let mut service = layer.layer(service_fn(|_: Request<Empty<Bytes>>| {
+        let response = Response::builder().header("x-cost", "1");
+        ready(Ok::<_, Infallible>(
+            response
+                .body(Full::<Bytes>::from("body"))
+                .expect("a response"),
+        ))
+    }));
+    let response = service.ready().await.expect("ready").call(request("/"));
+    let running = response.await.expect("a response");
+    let waits = tokio::spawn(service.ready().await.expect("ready").call(request("/")));
+    tokio::task::yield_now().await;
+    assert!(!waits.is_finished());
+    // The clock stands, so that only the end of the first can end the wait.
+    running.into_body().collect().await.expect("a body");
+    let response = waits.await.expect("no panic").expect("a response");
+    assert_eq!(response.status(), 200);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Compiler;
 use crate::context::Context;
 use crate::declare::forms;
-use crate::include::{cannot_read, matches};
+use crate::files::{cannot_read, matches, read_text};
 use crate::lists::OneOrMany;
 use crate::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimitFile};
 use crate::source::{At, Place};
@@ -52,7 +52,7 @@ fn files(patterns: &[At<Text>], context: &mut Context<'_>) -> Vec<EnvoyFile> {
         }
         for path in paths {
             context.files.push(path.clone());
-            match crate::read_text(&path) {
+            match read_text(&path) {
                 Ok(text) => files.extend(file(&path.display().to_string(), text, context)),
                 Err(error) => {
                     let title = cannot_read(&path, &error);

@@ -31,7 +31,6 @@ impl Builder<'_, '_> {
         self.raw.ceiling.place().unwrap_or(self.raw.place)
     }
 
-    /// An error at the key that breaks the ceiling.
     pub(super) fn breaks_ceiling(&mut self, place: Option<Place>, label: &str, help: &str) {
         let title = format!("limit `{}` cannot be a ceiling", self.name.value);
         let ceiling = self.ceiling_place();
@@ -48,7 +47,7 @@ impl Builder<'_, '_> {
             let label = "a bucket would go below zero";
             self.breaks_ceiling(raw.debt.place(), label, "leave out `debt`");
         }
-        if raw.max_wait().value > Micros::ZERO {
+        if raw.max_wait().value > Micros::ZERO && !self.reserves() {
             let label = "requests would be promised units that are not there yet";
             self.breaks_ceiling(raw.max_wait.place(), label, "leave out `max_wait`");
         }

@@ -1,11 +1,12 @@
 //! Keys of one limit that cannot be combined, or that need another key.
 
 use super::Builder;
+use crate::context::Program;
 use crate::rate::Rate;
 use crate::raw::RawLimit;
 use crate::reader::Mirror;
 use crate::settings::Topology;
-use tollgate_limit::{OnFailover, Placement};
+use tollgate_limit::{Kind, OnFailover, Placement};
 use tollgate_policy::Cost;
 
 impl Builder<'_, '_> {
@@ -35,6 +36,7 @@ impl Builder<'_, '_> {
             "follow_upstream",
             "ceiling",
             "refuse_status",
+            "events",
         ] {
             clash(
                 key,
@@ -74,6 +76,31 @@ impl Builder<'_, '_> {
                 .error(title, self.raw.place, "`rate` is missing")
                 .help("write rate = \"100/minute\", or in_flight = 10 for a concurrency limit");
         }
+    }
+
+    /// The percentages whose use is an event, in ascending order. They are of a window: a bucket that fills
+    /// continuously has no use that begins anew.
+    pub(super) fn events(&mut self) -> Vec<u8> {
+        let raw = &self.raw.value;
+        let (mut events, place) = (raw.events().value, raw.events.place());
+        let Some(place) = place.filter(|_| !events.is_empty() && raw.in_flight.is_absent()) else {
+            return Vec::new();
+        };
+        if raw.algorithm().value != Kind::FixedWindow {
+            let label = "they are percentages of what a window grants";
+            self.context
+                .error("`events` needs a window", place, label)
+                .help("write algorithm = \"fixed_window\"");
+        }
+        if !self.around.has_admin && self.context.program == Program::Gateway {
+            let label = "the admin listener and its webhook send them";
+            self.context
+                .error("`events` needs an admin listener", place, label)
+                .help("write admin.listen = \"127.0.0.1:9180\"");
+        }
+        events.sort_unstable();
+        events.dedup();
+        events
     }
 
     /// `cost` and `estimate` would both say what is charged at admission.

@@ -10,7 +10,8 @@ use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::validate::costs::Amounts;
 use tollgate_limit::{
-    Algorithm, Align, Kind, Limit, Micros, Mode, Placement, QuotaError, Role, Terms, in_flight,
+    Algorithm, Align, Kind, Limit, Micros, Mode, Placement, QuotaError, Role, Terms, WAIT_MAX,
+    in_flight,
 };
 
 impl Builder<'_, '_> {
@@ -120,9 +121,11 @@ impl Builder<'_, '_> {
 
     /// What a set of numbers has in common with the limit's others.
     fn terms(&self, kind: Kind, amount: u64, period: Micros) -> Terms {
+        let max_wait = self.raw.max_wait().value;
+        let is_in_line = self.reserves() && max_wait <= WAIT_MAX;
         Terms {
             debt: self.raw.debt().value,
-            max_wait: self.raw.max_wait().value,
+            max_wait: if is_in_line { Micros::ZERO } else { max_wait },
             shared: self.placement() == Placement::Shared,
             ..Terms::new(kind, amount, period)
         }

@@ -2,9 +2,8 @@
 
 use super::Compiler;
 use super::edits::template;
-use crate::context::Context;
+use crate::context::{Context, Program};
 use crate::lists::ShortOr;
-use crate::loader::Reader;
 use crate::raw::{RawRedirect, RawRespond, RawRoute};
 use crate::source::{At, Place};
 use crate::text::Text;
@@ -24,7 +23,7 @@ impl Compiler<'_, '_> {
         .map(|(name, _, place)| (name, place))
         .collect();
         match written.as_slice() {
-            [] if self.context.reader == Reader::Service => return Some(Target::Service),
+            [] if self.context.program == Program::Service => return Some(Target::Service),
             [] => {
                 let title = "a route does not say where its requests go";
                 self.context.error(title, at.place, "`upstream` is missing").help("upstream = \"http://127.0.0.1:3000\", a name of [upstreams], or \"builtin:echo\"; or `respond`, or `redirect`");

@@ -138,7 +138,6 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     }
 }
 
-/// The values of headers that a route sets.
 fn set_values(route: &At<RawRoute>) -> impl Iterator<Item = &At<Text>> {
     let (request, response) = (&route.request_headers, &route.response_headers);
     let edits = request.get().into_iter().chain(response.get());

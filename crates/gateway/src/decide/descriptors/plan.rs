@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::{DescriptorAsked, DescriptorStatus, StatusOfLimit};
 use tollgate_limit::{Limit, Micros, Standing, UNITS_MAX, Verdict};
 use tollgate_limiter::{Denied, Outcome};
-use tollgate_policy::domains::Found;
+use tollgate_policy::domains::DescriptorMatch;
 use tollgate_policy::{Claims, Policy, TooManyBuckets};
 
 /// What applies to one descriptor.
@@ -22,8 +22,8 @@ pub(super) enum Applies<'p> {
     Unlimited,
     Refuses(&'p Arc<str>, bool),
     /// Limits: the positions of their charges.
-    Limits(Found<'p>, SmallVec<[usize; 2]>),
-    GivesBack(Found<'p>, u64),
+    Limits(DescriptorMatch<'p>, SmallVec<[usize; 2]>),
+    GivesBack(DescriptorMatch<'p>, u64),
 }
 
 /// The descriptors of a request whose quota does not refuse in a draw, one bit each.
@@ -46,7 +46,7 @@ impl<'p> Plan<'p> {
         asked: &[DescriptorAsked<'_>],
         spared: Spared,
     ) -> Result<Self, TooManyBuckets> {
-        let found: SmallVec<[Option<Found<'p>>; 4]> = asked
+        let found: SmallVec<[Option<DescriptorMatch<'p>>; 4]> = asked
             .iter()
             .map(|one| {
                 policy
@@ -65,7 +65,7 @@ impl<'p> Plan<'p> {
                 name.is_some_and(replaced)
             })
             .collect();
-        let counts = |(found, replaced): (&Option<Found<'_>>, &bool)| {
+        let counts = |(found, replaced): (&Option<DescriptorMatch<'_>>, &bool)| {
             let rule = found.as_ref().map(|found| found.rule);
             rule.is_some_and(|rule| rule.quota && !rule.limits.is_empty() && !replaced)
         };
@@ -78,7 +78,7 @@ impl<'p> Plan<'p> {
             descriptors: Vec::with_capacity(asked.len()),
             claims: Claims::default(),
             quotas,
-            client: found.iter().flatten().find_map(Found::client),
+            client: found.iter().flatten().find_map(DescriptorMatch::client),
         };
         let several = quotas > 1;
         let asked = asked.iter().enumerate();

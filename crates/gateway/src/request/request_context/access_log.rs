@@ -5,10 +5,11 @@ use http::{HeaderValue, Method, Version};
 use smallvec::SmallVec;
 
 use super::RequestContext;
-use tollgate_admission::settle;
+use tollgate_admission::settle::{self, Used};
 use tollgate_limit::{Role, Timestamp};
 use tollgate_net::server::Unread;
 use tollgate_policy::Charge;
+use tollgate_policy::usage::TokenKind;
 use tollgate_response::DecisionId;
 use tollgate_telemetry::access;
 
@@ -29,6 +30,7 @@ impl RequestContext {
         head: &Head,
         [received_bytes, sent_bytes]: [u64; 2],
         took: u64,
+        used: Option<&[Used]>,
     ) {
         let (names, outcomes) = (&self.snapshot.names, self.account.judged.outcomes());
         let limits = &self.snapshot.policy.limits;
@@ -82,6 +84,7 @@ impl RequestContext {
                 .and_then(|caller| caller.tier.as_deref())
                 .unwrap_or_default(),
             charges: &charges,
+            usage: usage(used.unwrap_or_default()),
             retry_after_micros: self.account.judged.retry_after().map(|wait| wait.0),
             upstream: self
                 .upstream
@@ -102,6 +105,22 @@ impl RequestContext {
             .filter(|_| open)
             .and_then(|permit| permit.charged_at(place))
     }
+}
+
+/// What the response states, and what it costs, by the first limits that know it.
+fn usage(used: &[Used]) -> Option<access::Usage<'_>> {
+    let tokens = used.iter().find_map(|one| one.tokens.as_ref())?;
+    let money = used.iter().find(|one| one.currency.is_some());
+    let kinds = TokenKind::ALL.map(TokenKind::words);
+    let counts = kinds.into_iter().zip(tokens.counts);
+    Some(access::Usage {
+        model: &tokens.model,
+        tokens: counts.filter(|(_, count)| *count > 0).collect(),
+        cost: money.map(|one| one.units),
+        currency: money
+            .and_then(|one| one.currency.as_deref())
+            .unwrap_or_default(),
+    })
 }
 
 /// Logs a request that was refused before its head was parsed, as far as its first line can be

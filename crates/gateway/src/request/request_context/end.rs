@@ -125,8 +125,11 @@ impl RequestContext {
         if self.callers_deadline.is_some_and(CallersDeadline::is_due) {
             self.account.owed.withdraw_credit();
         }
-        if self.account.on_end(sent, whole) {
+        let used = self.account.on_end(sent, whole);
+        if let Some(used) = &used {
             self.count_near_after();
+            let caller = self.caller.as_ref().map(|caller| &caller.name);
+            self.side.shared.usage.count(caller, used);
         }
         let took = self.side.shared.clock.now().since(self.account.at).0;
         self.side.metrics.finished(
@@ -140,7 +143,7 @@ impl RequestContext {
         if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
             && writer.enabled(self.turned_away)
         {
-            self.log(writer, head, [received, sent], took);
+            self.log(writer, head, [received, sent], took, used.as_deref());
         }
     }
 }

@@ -26,6 +26,9 @@ impl RequestContext {
             };
             let limit = &self.snapshot.policy.limits[charge.limit];
             let (key, at) = (self.account.claims.key(charge), self.account.at);
+            if standing.verdict.is_allow() {
+                writer.spent(limit, key, standing.window_end);
+            }
             match standing.verdict {
                 Verdict::Deny { retry_after } => writer.would_refuse(Event {
                     limit,
@@ -50,6 +53,7 @@ impl RequestContext {
             return;
         };
         for charge in permit.open_charges() {
+            writer.spent(charge.limit, charge.key, charge.window_end);
             let first = self.account.claims.charges()[charge.place].cost;
             if brings_near(&charge, first) {
                 writer.near(charge.limit, charge.key, self.side.shared.clock.now());

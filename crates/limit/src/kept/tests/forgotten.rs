@@ -177,3 +177,18 @@ fn debt_deeper_than_that_of_other_numbers_stays() {
         Some(Micros((701 * SECOND).div_ceil(7)))
     );
 }
+
+#[test]
+fn drained_bucket_keeps_no_fraction_of_a_unit() {
+    let at = Timestamp::from_micros(START);
+    for millionths in [3_999_999, 999_999, 0, -500_000] {
+        let state = State::Level(Level {
+            level: millionths,
+            at,
+        });
+        let mut kept = StoredBucket::from_parts(bucket(10), Some(state), 0);
+        kept.drain(at);
+        let level = millionths.min(0);
+        assert_eq!(kept.state(), Some(&State::Level(Level { level, at })));
+    }
+}

@@ -3,7 +3,6 @@
 use super::*;
 use crate::source::credentials::credentials;
 
-/// The user of a value.
 fn user(value: &str) -> String {
     with("/", &[("authorization", value)], |request| {
         text(basic_user(request).map(|user| user.map(Cow::Owned)))

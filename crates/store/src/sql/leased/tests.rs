@@ -37,6 +37,7 @@ fn limit(amount: u64, burst: u64) -> Limit {
         resettable: false,
         penalty: None,
         currency: None,
+        events: Vec::new(),
     }
 }
 
@@ -92,7 +93,8 @@ fn sql_rows_keep_the_state_of_the_core() {
                 core.settle(bucket, change, now);
             }
             let (plain, mut parts) =
-                Parts::open(row.take(), &batch, &batch.corrections, 0, now).expect("it reads");
+                Parts::open(row.take(), &batch, &batch.corrections, 0, mark, now)
+                    .expect("it reads");
             let mut opened =
                 fields::open(&shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
             if !parts.corrected {
@@ -189,7 +191,8 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
 
     let batch = batch(&names, &small);
     let shape = &batch.buckets[0].1;
-    let (plain, parts) = Parts::open(Some(row.clone()), &batch, &[], 0, now).expect("it reads");
+    let (plain, parts) =
+        Parts::open(Some(row.clone()), &batch, &[], 0, mark, now).expect("it reads");
     let opened = fields::open(shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
     let found = parts.beside(
         shape,
@@ -203,11 +206,35 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
     );
     // When it has ended, the bucket is a plain one again.
     let later = now.after(Micros::from_secs(10));
-    let (plain, parts) = Parts::open(Some(row), &batch, &[], 0, later).expect("it reads");
+    let (plain, parts) = Parts::open(Some(row), &batch, &[], 0, mark, later).expect("it reads");
     assert_eq!(plain.map(|row| row[1]), Some(TOKEN_BUCKET));
     assert!(parts.leases.is_empty());
     assert!(
-        Parts::open(Some(vec![1, KIND, 7, 0]), &batch, &[], 0, now).is_err(),
+        Parts::open(Some(vec![1, KIND, 7, 0]), &batch, &[], 0, mark, now).is_err(),
         "it never counts as none"
     );
+}
+
+/// A refusal writes nothing, so each call finds the row of before the fail-over.
+#[test]
+fn leased_row_of_before_a_fail_over_refills_from_the_fail_over_on() {
+    let names = Names::new(b"a secret of sixteen");
+    let drains = Limit {
+        on_failover: OnFailover::Drain,
+        ..limit(100, 100)
+    };
+    let (at, since) = (1_760_000_000_000_000, 1_760_000_000_100_000);
+    let (full, level) = (1_000_000, 900_000);
+    let row = vec![1, KIND, 7, 1, 10_000, full, level, at, 5, 10, at + 300_000];
+    let mark = Mark { print: 8, since };
+    let batch = batch(&names, &drains);
+    let shape = &batch.buckets[0].1;
+    for (passed, units) in [(0, 0), (9_999, 0), (10_000, 1), (500_000, 50)] {
+        let now = mark.since().after(Micros(passed));
+        let (plain, _) =
+            Parts::open(Some(row.clone()), &batch, &[], 0, mark, now).expect("it reads");
+        let opened = fields::open(shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
+        let left = shape.standing(opened.kept.state(), 1, now).remaining();
+        assert_eq!(left, units, "{passed} us after the fail-over");
+    }
 }

@@ -12,14 +12,14 @@ use super::{Attempt, Place};
 
 /// The addresses of one gateway, or why it has none.
 #[derive(Default)]
-pub(in crate::cli) struct Found(Mutex<Option<Outcome>>);
+pub(in crate::cli) struct Addresses(Mutex<Option<Outcome>>);
 
 struct Outcome {
     places: Result<Vec<Place>, String>,
     at: Instant,
 }
 
-impl Found {
+impl Addresses {
     /// The addresses, one after the other, as long as there is time until `until`. They are looked
     /// up again if the last ones took no connection.
     ///
@@ -33,7 +33,7 @@ impl Found {
     ) -> Result<Attempts<'_>, String> {
         let places = self.places(look_up)?;
         Ok(Attempts {
-            found: self,
+            addresses: self,
             all: places.len(),
             places: places.into_iter(),
             patience,
@@ -63,7 +63,7 @@ impl Found {
 
 /// The attempts at the addresses of a gateway.
 pub(in crate::cli) struct Attempts<'f> {
-    found: &'f Found,
+    addresses: &'f Addresses,
     places: std::vec::IntoIter<Place>,
     all: usize,
     patience: Duration,
@@ -88,7 +88,7 @@ impl Iterator for Attempts<'_> {
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
         if !self.connected.get() {
-            *self.found.0.lock() = None;
+            *self.addresses.0.lock() = None;
         }
     }
 }
