@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, Method};
-use tollgate_policy::json::{Paths, Reader};
-use tollgate_policy::path::normalise;
-use tollgate_policy::pattern::Pattern;
-use tollgate_policy::router::Router;
+use tollgate_policy::body::json::{Paths, Reader};
+use tollgate_policy::routes::path::normalise;
+use tollgate_policy::routes::pattern::Pattern;
+use tollgate_policy::routes::router::Router;
 
 fn main() {
     let headers = HeaderMap::new();

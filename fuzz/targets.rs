@@ -20,20 +20,22 @@ use tollgate_limit::{
 };
 use tollgate_net::client::Client;
 use tollgate_net::server::proxy_protocol::read;
-use tollgate_policy::address::{AddressPolicy, parse_forwarded, parse_hop};
-use tollgate_policy::callers::{Callers, parse_digest};
+use tollgate_policy::body::json::{self, Paths};
 use tollgate_policy::descriptor::normal_host;
 use tollgate_policy::explain::RouteFate;
+use tollgate_policy::identity::address::{AddressPolicy, parse_forwarded, parse_hop};
+use tollgate_policy::identity::callers::{Callers, parse_digest};
+use tollgate_policy::identity::jwt::{
+    Algorithm as Signature, JwtPolicy, JwtSettings, parse_algorithm,
+};
+use tollgate_policy::identity::source::Source;
 use tollgate_policy::identity::{Identity, WhenMissing, WhenUnknown};
-use tollgate_policy::json::{self, Paths};
-use tollgate_policy::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings, parse_algorithm};
-use tollgate_policy::pattern::{ParseError, Pattern};
-use tollgate_policy::route::{HeaderEdits, Route, RouteLimit, Target};
-use tollgate_policy::source::Source;
-use tollgate_policy::template::Template;
+use tollgate_policy::routes::pattern::{ParseError, Pattern};
+use tollgate_policy::routes::template::Template;
+use tollgate_policy::routes::{HeaderEdits, Route, RouteLimit, Target};
 use tollgate_policy::{
     Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart,
-    keys as policy_keys, path as paths,
+    identity::keys as policy_keys, routes::path as paths,
 };
 use tollgate_telemetry::access::{Charge, Escaped, Format, KeyNames, Keys, Record};
 

@@ -70,7 +70,6 @@ pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
         || headers.contains_key(header::ORIGIN) && !is_origin(headers, host)
 }
 
-/// Whether Origin is this host.
 fn is_origin(headers: &HeaderMap, host: &str) -> bool {
     let origin = only(headers, "origin").and_then(|origin| {
         let http = origin.strip_prefix("http://");

@@ -14,7 +14,7 @@ use tollgate_gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Claim, Limit, Micros, Mode, Role, Standing, Timestamp, Verdict, words};
 use tollgate_limiter::{Effect, Limiter, Peeked};
-use tollgate_policy::keys;
+use tollgate_policy::identity::keys;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::same_bucket;

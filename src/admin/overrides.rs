@@ -18,7 +18,8 @@ use super::penalties::still_penalized;
 use crate::overrides::{ChangeError, InForce, NewOverride, OVERRIDES_MAX};
 use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
-use tollgate_policy::{Policy, Sought, keys};
+use tollgate_policy::identity::keys;
+use tollgate_policy::{Policy, Sought};
 
 pub(super) use checks::{numbers, overridden_by};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tollgate_limit::{Limit, Mode, Role, Timestamp};
 use tollgate_limiter::{Block, Effect, Imposed};
-use tollgate_policy::keys;
+use tollgate_policy::identity::keys;
 
 use super::Options;
 use super::audit::{Audit, AuditLine, PENALTIES, Prepared};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Role, words};
-use tollgate_policy::route::{Route, Target};
+use tollgate_policy::routes::{Route, Target};
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 use tollgate_policy::{Policy, Settle, SettleFrom};
 

@@ -11,8 +11,8 @@ use tollgate_config::settings::{AccessLog, Listener};
 use tollgate_config::{Config, Unopened};
 use tollgate_gateway::forward::tls;
 use tollgate_net::tls::{ServerTls, TlsError};
-use tollgate_policy::jwt::JwtPolicy;
-use tollgate_policy::upstream::{TlsFiles, Upstream};
+use tollgate_policy::identity::jwt::JwtPolicy;
+use tollgate_policy::upstream::Upstream;
 
 /// What cannot be opened. Nothing is written: permissions are those of the gateway's user, who may
 /// be another one.
@@ -31,15 +31,10 @@ pub(crate) fn unopened(config: &Config) -> Vec<Unopened> {
     }
     for identity in &config.policy.identities {
         let fetched = identity.jwt.as_ref().and_then(JwtPolicy::fetched_from);
-        let files = fetched.map(|from| TlsFiles {
-            ca: from.settings.ca_file.clone(),
-            ..TlsFiles::default()
-        });
-        if let Some(Err(what)) = files.map(|files| tls::client_config(&files, false)) {
-            report(
-                format!("identities.{}.jwt.fetch.ca_file", identity.name),
-                what,
-            );
+        let made = fetched.map(|from| tls::client_config(&from.settings.tls, false));
+        if let Some(Err(what)) = made {
+            let key = format!("identities.{}.jwt.fetch.ca_file", identity.name);
+            report(key, what);
         }
     }
     for (key, listener) in listeners(config) {
@@ -72,7 +67,7 @@ pub(crate) fn unopened(config: &Config) -> Vec<Unopened> {
         report("server.acme.ca_file".to_owned(), what);
     }
     if config.traces.is_some() && cfg!(not(feature = "otlp")) {
-        let what = "this needs a program that was built with `--features otlp`";
+        let what = "this program was built without the feature `otlp`";
         report("traces".to_owned(), what.to_owned());
     }
     list

@@ -226,6 +226,7 @@ impl Core {
             new.certificates.clone_from(&old.certificates);
         }
         // All steps that can fail come first; none can fail after the first swap.
+        let providers = self.jwt_keys.next(&config.policy)?;
         let backend = if config.store == in_force.store {
             Arc::clone(&store)
         } else {
@@ -248,7 +249,6 @@ impl Core {
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
         }
-        let providers = self.jwt_keys.next(&config.policy)?;
         if let Some(mark) = &mut mark {
             mark.serves()?;
         }

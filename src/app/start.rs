@@ -268,7 +268,6 @@ pub enum StartError {
     /// upstream's certificates or keys are invalid, or this program cannot export spans.
     #[error("{0}")]
     Setting(String),
-    /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),
     #[error("the admin listener cannot be started on {address}: {source}")]

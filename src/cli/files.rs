@@ -20,7 +20,7 @@ pub(super) fn hash(args: &Hash) -> Ended {
     let read = io::stdin().take(KEY_MAX + 1).read_to_end(&mut input);
     read.map_err(|error| format!("cannot read standard input: {error}"))?;
     let key = key_of(&input).map_err(str::to_owned)?;
-    let digest = tollgate_policy::callers::digest_words(key);
+    let digest = tollgate_policy::identity::callers::digest_words(key);
     let Some(name) = &args.name else {
         return Ok(print_out(&digest));
     };
@@ -126,7 +126,7 @@ mod tests {
         for input in ["test", "test\n", "test\r\n"] {
             let key = key_of(input.as_bytes()).expect("one key");
             assert_eq!(
-                tollgate_policy::callers::digest_words(key),
+                tollgate_policy::identity::callers::digest_words(key),
                 "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
             );
         }

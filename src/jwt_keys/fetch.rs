@@ -7,44 +7,41 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONNECTION, HOST, LOCATION, USER_AGENT};
-use http::{HeaderValue, Request, StatusCode, Uri};
+use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::outbound::{Stream, exchange, over_tls};
-use tollgate_policy::jwt::{KeysUrl, is_of_this_machine, may_be_fetched};
+use crate::outbound::{AGENT, Stream, exchange, over_tls};
+use tollgate_policy::identity::jwt::{KeysUrl, is_of_this_machine, may_be_fetched};
 
 /// The JWKS document of a provider.
 ///
 /// # Errors
 /// Why there is none, in one sentence.
 pub(super) async fn keys(from: &KeysUrl, tls: &Arc<ClientConfig>) -> Result<Bytes, String> {
-    let Some(issuer) = &from.issuer else {
-        return get(&from.url, from, tls).await;
-    };
     let document = get(&from.url, from, tls).await?;
-    let said = |why: &dyn std::fmt::Display| format!("{}: {why}", from.url);
-    let configuration: Configuration = serde_json::from_slice(&document)
-        .map_err(|error| said(&format!("no OpenID configuration: {error}")))?;
-    // OpenID Connect Discovery 4.3: otherwise one issuer could speak for another.
-    if configuration.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
-        let other = configuration.issuer;
-        return Err(said(&format!("it is the configuration of `{other}`")));
-    }
-    let keys = configuration.jwks_uri;
-    let url = keys.parse::<Uri>();
-    let url = url.map_err(|_| said(&format!("`{keys}` is no URL of keys")))?;
+    let Some(issuer) = &from.issuer else {
+        return Ok(document);
+    };
+    let url = jwks_uri(issuer, &document).map_err(|why| format!("{}: {why}", from.url))?;
     get(&url, from, tls).await
 }
 
-/// The part of an OpenID configuration that is read.
-#[derive(Deserialize)]
-struct Configuration {
-    issuer: String,
-    jwks_uri: String,
+/// The URL of the keys, as an OpenID configuration says it.
+fn jwks_uri(issuer: &str, document: &[u8]) -> Result<Uri, String> {
+    let configuration: Value = serde_json::from_slice(document)
+        .map_err(|error| format!("no OpenID configuration: {error}"))?;
+    let text = |key: &str| configuration[key].as_str().unwrap_or_default();
+    let (named, url) = (text("issuer"), text("jwks_uri"));
+    // OpenID Connect Discovery 4.3: otherwise one issuer could speak for another.
+    if named.trim_end_matches('/') != issuer.trim_end_matches('/') {
+        return Err(format!("it is the configuration of `{named}`"));
+    }
+    url.parse()
+        .map_err(|_| format!("`{url}` is no URL of keys"))
 }
 
 enum Answer {
@@ -90,18 +87,13 @@ async fn ask(url: &Uri, from: &KeysUrl, tls: &Arc<ClientConfig>) -> Result<Answe
         Box::pin(stream)
     };
     let target = url.path_and_query().map_or("/", |target| target.as_str());
-    let mut request = Request::get(target)
+    let request = Request::get(target)
+        .header(HOST, authority.as_str())
+        .header(ACCEPT, "application/json")
+        .header(CONNECTION, "close")
+        .header(USER_AGENT, AGENT)
         .body(Full::default())
         .map_err(in_words)?;
-    let host = HeaderValue::from_str(authority.as_str()).map_err(in_words)?;
-    for (name, value) in [
-        (HOST, host),
-        (ACCEPT, HeaderValue::from_static("application/json")),
-        (CONNECTION, HeaderValue::from_static("close")),
-        (USER_AGENT, crate::outbound::AGENT),
-    ] {
-        request.headers_mut().insert(name, value);
-    }
     let (response, _connection) = exchange(stream, request).await?;
     match response.status() {
         StatusCode::OK => {}

@@ -5,11 +5,10 @@
 //! Keys stay in force until others are fetched. They are kept in a file for the next start; without
 //! any, the gateway starts, and tokens get 503.
 
-mod cached;
 mod fetch;
 
-use std::io;
-use std::path::Path;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -22,12 +21,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::admin::Standing;
+use crate::app::state_file::{beside, private, replace_whole};
 use crate::own_thread::OwnThread;
-use cached::{CacheFile, Cached};
 use tollgate_gateway::forward::tls::client_config;
 use tollgate_policy::Policy;
-use tollgate_policy::jwt::{JwtPolicy, KeysUrl};
-use tollgate_policy::upstream::TlsFiles;
+use tollgate_policy::identity::jwt::{JwtPolicy, KeysUrl};
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::metrics::Samples;
 
@@ -37,7 +35,7 @@ pub(crate) struct JwtKeys(Arc<Kept>);
 
 struct Kept {
     clock: Clock,
-    cache: Option<Arc<CacheFile>>,
+    state_file: Option<PathBuf>,
     running: Mutex<Running>,
 }
 
@@ -58,7 +56,8 @@ pub(crate) struct Provider {
     from: KeysUrl,
     tls: Arc<ClientConfig>,
     clock: Clock,
-    cache: Option<Arc<CacheFile>>,
+    /// Where its document is kept: the URL in a line, and the document.
+    file: Option<PathBuf>,
     /// Whether a start or a reload has fetched already.
     is_fetched: AtomicBool,
     unknown_key: Arc<UnknownKey>,
@@ -71,18 +70,18 @@ struct UnknownKey(Notify);
 
 #[derive(Clone, Default)]
 struct State {
-    /// The document in force, and when it was fetched last: seconds since the Unix epoch.
+    /// The document in force, and when it was fetched last: seconds since the Unix epoch, or 0 where
+    /// it is that of the run before.
     document: Option<(Bytes, u64)>,
     /// Why the last attempt failed.
     failure: Option<String>,
-    /// How many attempts in a row failed.
-    failures: u32,
-    fetched: u64,
-    failed: u64,
+    /// How many attempts in a row failed, and how many in all.
+    in_a_row: u32,
+    failures: u64,
 }
 
 impl JwtKeys {
-    /// The keys for `policy`: those of the file beside the state file, otherwise fetched now, once.
+    /// The keys for `policy`: those of the run before, otherwise fetched now, once.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -93,30 +92,34 @@ impl JwtKeys {
     ) -> Result<Self, String> {
         let keys = Self(Arc::new(Kept {
             clock: clock.clone(),
-            cache: state_file.map(|file| Arc::new(CacheFile::of(file))),
+            state_file: state_file.map(Path::to_owned),
             running: Mutex::default(),
         }));
         let providers = keys.providers(policy)?;
-        fetch_missing(&providers);
         keys.0.running.lock().providers = providers;
         Ok(keys)
     }
 
-    /// The providers for the policy of a reload. Those that are new have been fetched from.
+    /// The providers for the policy of a reload.
     ///
     /// # Errors
     /// If keys cannot be fetched from a new provider: callers of the policy in force keep theirs.
     pub(crate) fn next(&self, policy: &Arc<Policy>) -> Result<Providers, String> {
         let providers = self.providers(policy)?;
-        fetch_missing(&providers);
-        let lacking =
-            |one: &&Arc<Provider>| one.is_fetched.load(Ordering::Acquire) && one.lacks_keys();
-        match providers.iter().find(lacking) {
-            Some(one) => Err(format!(
-                "`identities.{}.jwt`: the keys cannot be fetched: {}",
-                one.name(),
-                one.state.lock().failure.as_deref().unwrap_or_default()
-            )),
+        let was_tried = |one: &&Arc<Provider>| one.is_fetched.load(Ordering::Acquire);
+        let lacking = |one: &Arc<Provider>| {
+            let state = one.state.lock();
+            let why = state
+                .failure
+                .as_ref()
+                .filter(|_| state.document.is_none())?;
+            let name = one.name();
+            Some(format!(
+                "`identities.{name}.jwt`: the keys cannot be fetched: {why}"
+            ))
+        };
+        match providers.iter().filter(was_tried).find_map(lacking) {
+            Some(why) => Err(why),
             None => Ok(providers),
         }
     }
@@ -127,79 +130,77 @@ impl JwtKeys {
     /// If no thread can be made.
     pub(crate) fn fetch(&self, providers: Providers) -> io::Result<()> {
         let mut running = self.0.running.lock();
-        // The thread before must not put an older document in the file.
+        // The thread before must not put an older document in a file.
         *running = Running::default();
         if !providers.is_empty() {
             let all = Arc::clone(&providers);
-            running.thread = Some(OwnThread::start(
-                "jwt-keys",
-                move |mut stopped| async move {
-                    let mut tasks = JoinSet::new();
-                    for one in all.iter() {
-                        tasks.spawn(Arc::clone(one).keep());
-                    }
-                    let _ = stopped.wait_for(|stopped| *stopped).await;
-                },
-            )?);
+            let work = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+                let mut tasks = JoinSet::new();
+                all.iter()
+                    .cloned()
+                    .for_each(|one| _ = tasks.spawn(one.keep()));
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            };
+            running.thread = Some(OwnThread::start("jwt-keys", work)?);
         }
         running.providers = providers;
         Ok(())
     }
 
-    /// The providers in force.
     pub(crate) fn in_force(&self) -> Providers {
         Arc::clone(&self.0.running.lock().providers)
     }
 
+    /// The providers for a policy, which gets the keys that are known; those of others are fetched
+    /// once.
     fn providers(&self, policy: &Arc<Policy>) -> Result<Providers, String> {
         let before = self.in_force();
         let mut list = Vec::new();
         for (index, identity) in policy.identities.iter().enumerate() {
-            let Some(jwt) = &identity.jwt else { continue };
-            let Some(from) = jwt.fetched_from() else {
+            let jwt = identity.jwt.as_ref();
+            let Some((jwt, from)) = jwt.and_then(|jwt| Some((jwt, jwt.fetched_from()?))) else {
                 continue;
             };
-            let files = TlsFiles {
-                ca: from.settings.ca_file.clone(),
-                ..TlsFiles::default()
-            };
+            let ending = format!(".jwt-keys.{}", identity.name);
+            let state_file = self.0.state_file.as_deref();
             let one = Arc::new(Provider {
                 policy: Arc::clone(policy),
                 identity: index,
                 from: from.clone(),
-                tls: client_config(&files, false)?,
+                tls: client_config(&from.settings.tls, false)?,
                 clock: self.0.clock.clone(),
-                cache: self.0.cache.clone(),
+                file: state_file.map(|file| beside(file, &ending)),
                 is_fetched: AtomicBool::new(false),
                 unknown_key: Arc::default(),
                 state: Mutex::default(),
             });
-            let known = before.iter().find(|known| known.name() == one.name());
-            one.adopt(known.map(|known| &**known));
+            let same = |known: &&Arc<Provider>| {
+                known.name() == one.name() && known.from.url == one.from.url
+            };
+            one.adopt(
+                before
+                    .iter()
+                    .find(same)
+                    .map(|known| known.state.lock().clone()),
+            );
             jwt.on_unknown_key(Waker::from(Arc::clone(&one.unknown_key)));
             list.push(one);
         }
+        fetch_missing(&list);
         Ok(list.into())
     }
 
     pub(crate) fn samples(&self, to: &mut Samples) {
         for one in self.in_force().iter() {
-            let (name, state) = (one.name(), one.state.lock().clone());
-            let help = "Attempts to fetch the keys of an identity's tokens";
-            for (result, count) in [("fetched", state.fetched), ("failed", state.failed)] {
-                to.counter(
-                    "jwt_keys_fetches",
-                    help,
-                    &[("identity", name), ("result", result)],
-                    count,
-                );
-            }
-            let help = "When the keys of an identity's tokens were fetched last: seconds since the Unix epoch; 0: there are none";
+            let (labels, state) = ([("identity", one.name())], one.state.lock().clone());
+            let help = "Attempts to fetch the keys of an identity's tokens that failed";
+            to.counter("jwt_keys_failures", help, &labels, state.failures);
+            let help = "When the keys of an identity's tokens were fetched last: seconds since the Unix epoch; 0: not by this process";
             let at = state.document.map_or(0, |(_, at)| at);
             to.gauge(
                 "jwt_keys_fetched_timestamp_seconds",
                 help,
-                &[("identity", name)],
+                &labels,
                 at as f64,
             );
         }
@@ -213,26 +214,23 @@ impl JwtKeys {
             let mut all = providers.iter();
             all.any(|one| one.identity == *identity && one.lacks_keys())
         };
-        let is_lame = providers.first().is_some_and(|one| {
-            let mut routes =
-                (0..one.policy.routes.len()).map(|route| one.policy.identities_of(route));
-            routes.all(|identities| identities.iter().any(lacks))
+        let no_route_is_served = providers.first().is_some_and(|one| {
+            let mut routes = 0..one.policy.routes.len();
+            let is_refused = |route| one.policy.identities_of(route).iter().any(lacks);
+            !routes.is_empty() && routes.all(is_refused)
         });
-        let condition =
-            |one: &Arc<Provider>| (format!("jwt keys {}", one.name()), one.standing(is_lame));
-        providers.iter().map(condition).collect()
+        let standing = |one: &Arc<Provider>| one.standing(no_route_is_served);
+        let all = providers.iter();
+        all.map(|one| (format!("jwt keys {}", one.name()), standing(one)))
+            .collect()
     }
 }
 
-/// Fetches once from each provider whose keys are not known, all at the same time; waits for the
-/// slowest, within its time.
-fn fetch_missing(providers: &Providers) {
-    let missing = |one: &&Arc<Provider>| {
-        !one.is_fetched.load(Ordering::Acquire)
-            && one.state.lock().failures == 0
-            && one.lacks_keys()
-    };
-    let missing: Vec<_> = providers.iter().filter(missing).cloned().collect();
+/// Fetches once from each provider that is new and whose keys are not known, all at the same time;
+/// waits for the slowest, within its time.
+fn fetch_missing(providers: &[Arc<Provider>]) {
+    let is_new = |one: &&Arc<Provider>| one.state.lock().in_a_row == 0 && one.lacks_keys();
+    let missing: Vec<_> = providers.iter().filter(is_new).cloned().collect();
     if missing.is_empty() {
         return;
     }
@@ -246,7 +244,7 @@ fn fetch_missing(providers: &Providers) {
         }
         tasks.join_all().await;
     });
-    // The thread ends by itself; the keys are fetched later if there is none.
+    // The keys are fetched later if there is no thread. Otherwise it is awaited here.
     if let Err(error) = fetched {
         tracing::warn!(%error, "keys are not fetched before the first request");
     }
@@ -254,10 +252,6 @@ fn fetch_missing(providers: &Providers) {
 
 impl Wake for UnknownKey {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
         self.0.notify_one();
     }
 }
@@ -276,48 +270,43 @@ impl Provider {
         self.state.lock().document.is_none()
     }
 
-    /// Takes over what is known of the identity: from the provider before, if it is the same URL,
-    /// otherwise from the file.
-    fn adopt(&self, before: Option<&Self>) {
-        let url = self.from.url.to_string();
-        let mut state = before.map_or_else(State::default, |before| before.state.lock().clone());
-        if before.is_some_and(|before| before.from.url != self.from.url) {
-            (state.document, state.failure, state.failures) = (None, None, 0);
-        }
-        if state.document.is_none() {
-            let cached = self
-                .cache
-                .as_ref()
-                .and_then(|cache| cache.find(self.name()));
-            let cached = cached.filter(|cached| cached.url == url);
-            state.document = cached.map(|cached| (Bytes::from(cached.document), cached.at));
-        }
+    /// Takes over what the provider before knew, if it was the same URL, or the document of the run
+    /// before.
+    fn adopt(&self, before: Option<State>) {
+        let mut state = before.unwrap_or_default();
+        let kept = || Some((self.kept()?, 0));
         // Other algorithms may be accepted now.
-        let in_force = |(document, _): &(Bytes, u64)| self.jwt().replace_keys(document).is_ok();
-        state.document = state.document.filter(in_force);
+        let is_good = |(document, _): &(Bytes, u64)| self.jwt().replace_keys(document).is_ok();
+        state.document = state.document.or_else(kept).filter(is_good);
         *self.state.lock() = state;
+    }
+
+    /// The document of the run before.
+    fn kept(&self) -> Option<Bytes> {
+        let mut content = String::new();
+        let file = private().read(true).open(self.file.as_ref()?).ok()?;
+        let most = 2 * fetch::DOCUMENT_MAX as u64;
+        file.take(most).read_to_string(&mut content).ok()?;
+        let (url, document) = content.split_once('\n')?;
+        (self.from.url == *url).then(|| Bytes::copy_from_slice(document.as_bytes()))
     }
 
     /// Fetches again and again: before the keys are old, and when a token names one that is not there.
     async fn keep(self: Arc<Self>) {
         let settings = &self.from.settings;
-        let unknown_kid = Duration::from(settings.unknown_kid);
+        let refresh = Duration::from(settings.refresh);
         if !self.is_fetched.load(Ordering::Acquire) {
             self.attempt().await;
         }
         loop {
-            let failures = self.state.lock().failures;
-            let refresh = Duration::from(settings.refresh);
-            let wait = match failures {
+            let wait = match self.state.lock().in_a_row {
                 // Many gateways that started together do not ask together.
                 0 => refresh.mul_f64(0.9 + fastrand::f64() * 0.1),
-                _ => refresh.min(
-                    BACKOFF
-                        .saturating_mul(1 << (failures - 1).min(6))
-                        .min(BACKOFF_MAX),
-                ),
+                failed => refresh
+                    .min(BACKOFF_MAX)
+                    .min(BACKOFF * (1 << (failed - 1).min(6))),
             };
-            let quiet = unknown_kid.min(wait);
+            let quiet = Duration::from(settings.unknown_kid).min(wait);
             tokio::time::sleep(quiet).await;
             tokio::select! {
                 () = tokio::time::sleep(wait - quiet) => {}
@@ -330,35 +319,32 @@ impl Provider {
     async fn attempt(&self) {
         let timeout = Duration::from(self.from.settings.timeout);
         let fetched = tokio::time::timeout(timeout, fetch::keys(&self.from, &self.tls)).await;
-        let late = || Err(format!("{}: no response in {timeout:?}", self.from.url));
+        let late = |_| Err(format!("{}: no response in {timeout:?}", self.from.url));
         let taken = fetched
-            .unwrap_or_else(|_| late())
+            .unwrap_or_else(late)
             .and_then(|document| self.take(document));
         let mut state = self.state.lock();
-        let identity = self.name();
+        let (identity, in_a_row) = (self.name(), state.in_a_row);
         match taken {
             Ok(()) => {
-                if state.failures > 0 {
+                if in_a_row > 0 {
                     tracing::info!(identity, "the keys of its tokens are fetched again");
                 }
-                (state.failure, state.failures) = (None, 0);
-                state.fetched += 1;
+                (state.failure, state.in_a_row) = (None, 0);
             }
             Err(why) => {
                 // The first one is told; the others are counted.
-                if state.failures == 0 {
-                    let in_force = match state.document {
-                        Some(_) => "those in force stay",
-                        None => "there are none, so tokens get 503",
-                    };
+                if in_a_row == 0 {
+                    let has_keys = state.document.is_some();
                     tracing::warn!(
                         identity,
                         why,
-                        "the keys of its tokens cannot be fetched: {in_force}"
+                        has_keys,
+                        "the keys of its tokens cannot be fetched: those that it has stay, and without any its tokens get 503"
                     );
                 }
-                state.failures = state.failures.saturating_add(1);
-                state.failed += 1;
+                state.in_a_row = in_a_row.saturating_add(1);
+                state.failures += 1;
                 state.failure = Some(why);
             }
         }
@@ -366,45 +352,47 @@ impl Provider {
 
     /// Puts a document in force, if it is another one.
     fn take(&self, document: Bytes) -> Result<(), String> {
-        let (url, identity) = (self.from.url.to_string(), self.name());
-        let at = self.clock.wall().as_micros() / 1_000_000;
-        let is_new = {
-            let state = self.state.lock();
-            !state
-                .document
-                .as_ref()
-                .is_some_and(|(known, _)| *known == document)
-        };
-        if is_new {
+        let (url, identity) = (&self.from.url, self.name());
+        let known = self.state.lock().document.clone();
+        if known.is_none_or(|(known, _)| known != document) {
             let keys = self.jwt().replace_keys(&document);
             let keys = keys.map_err(|why| format!("{url}: {why}"))?;
             tracing::info!(identity, keys, "new keys of its tokens are in force");
-            if let Some(cache) = &self.cache {
-                let document = String::from_utf8_lossy(&document).into_owned();
-                cache.keep(identity, Cached { url, at, document });
+            let content = [url.to_string().as_bytes(), b"\n", &document].concat();
+            let written = self
+                .file
+                .as_ref()
+                .map(|file| replace_whole(file, |new| new.write_all(&content)));
+            if let Some(Err(error)) = written {
+                tracing::warn!(identity, %error, "the keys cannot be kept for the next start");
             }
         }
+        let at = self.clock.wall().as_micros() / 1_000_000;
         self.state.lock().document = Some((document, at));
         Ok(())
     }
 
-    fn standing(&self, is_lame: bool) -> Standing {
+    fn standing(&self, no_route_is_served: bool) -> Standing {
         let state = self.state.lock().clone();
-        let why = state.failure;
+        let with_reason = |words: &str| match &state.failure {
+            Some(why) => format!("{words}: {why}"),
+            None => words.to_owned(),
+        };
         let Some((_, at)) = state.document else {
-            let why = why.unwrap_or_else(|| "they have not been fetched yet".to_owned());
-            return match is_lame {
-                true => {
-                    Standing::Fails(format!("there are none, so every route answers 503: {why}"))
-                }
-                false => Standing::Strained(format!("there are none, so tokens get 503: {why}")),
+            let words = with_reason("there are none, so tokens get 503");
+            return match no_route_is_served {
+                true => Standing::Fails(words),
+                false => Standing::Strained(words),
             };
         };
-        let seconds = i64::try_from(at).unwrap_or_default();
-        let at = jiff::Timestamp::from_second(seconds).unwrap_or_default();
-        match why {
-            None => Standing::HoldsWith(format!("fetched at {at}")),
-            Some(why) => Standing::Strained(format!("those fetched at {at} are in force: {why}")),
+        let at = jiff::Timestamp::from_second(at.cast_signed()).unwrap_or_default();
+        let words = match at.as_second() {
+            0 => with_reason("those of the run before"),
+            _ => with_reason(&format!("those fetched at {at}")),
+        };
+        match state.failure {
+            Some(_) => Standing::Strained(words),
+            None => Standing::HoldsWith(words),
         }
     }
 }

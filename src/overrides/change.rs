@@ -41,13 +41,10 @@ impl End {
 pub(crate) enum ChangeError {
     #[error("{0}")]
     TooMany(String),
-    /// The document has an override that forbids it.
     #[error("{0}")]
     Conflict(String),
-    /// The document cannot be read or written.
     #[error("{0}")]
     Unavailable(String),
-    /// The store did not say whether it wrote the document.
     #[error("{0}")]
     Unsure(String),
 }

@@ -119,7 +119,6 @@ impl Setting {
 }
 
 impl Entry {
-    /// Whether it is for this bucket.
     fn is_of(&self, limit: &str, bucket: &str) -> bool {
         self.bucket == bucket && self.limit == limit
     }

@@ -76,7 +76,6 @@ impl Grant {
         })
     }
 
-    /// The last grants with this one.
     pub(super) fn with_last(&self, before: Option<&Entry>, reason: &str) -> Vec<Granted> {
         let mut grants = before.map_or_else(Vec::new, |before| before.grants.clone());
         if grants.len() >= REMEMBERED {

@@ -94,7 +94,7 @@ fn documents_placeholders_are_those_of_the_code() {
             "the page lacks {name}"
         );
     }
-    let code = read("crates/policy/src/template.rs");
+    let code = read("crates/policy/src/routes/template.rs");
     let known = code
         .split("let known = \"")
         .nth(1)

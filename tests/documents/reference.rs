@@ -93,12 +93,11 @@ fn documents_reference_of_metrics_follows_a_scrape() {
     let mut text = String::from(
         "# Metrics\n\n\
          `GET /metrics` of the [admin listener](admin.md) shows them: as OpenMetrics where the scraper asks for it, otherwise as \
-         Prometheus text. No metric has a label for a key, and `tollgate_limit_caller_…` alone for a caller: one that the file lists, \
+         Prometheus text. No metric has a label for a key, and two alone have one for a caller: one that the file lists, \
          for 1,000 limits and callers at most. So their number does not grow with traffic. Counters \
          start at zero with each process. As OpenMetrics, the counters `tollgate_rejections_total` and `tollgate_limit_decisions_total` of refusals have \
          the `decision_id` of the last one as an exemplar, and its `trace_id`. `tollgate_connections_refused_total` has the label `reason` once it counts one. \
-         With [`[server.acme]`](../do/acme.md) there are `tollgate_acme_orders_total` (label `result`), the orders of this gateway, and `tollgate_acme_last_order_good`, whether the last one did not fail. \
-         With [`[traces]`](file/traces.md) there is `tollgate_traces_spans_dropped_total`: spans that the collector did not take, or that were too many.\n\n\
+         With [`[server.acme]`](../do/acme.md) there are `tollgate_acme_orders_total` (label `result`), the orders of this gateway, and `tollgate_acme_last_order_good`, whether the last one did not fail.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     let mut named = 0;
@@ -138,6 +137,18 @@ answer_within = "20ms"
 when_down = "local_share"
 key_secret = "${TOLLGATE_KEY_SECRET}"
 
+[traces]
+url = "http://127.0.0.1:3000/v1/traces"
+
+[identities.tenant]
+key = "jwt:tenant"
+when_missing = "refuse"
+jwt = { keys = "http://127.0.0.1:3000/keys", algorithms = ["ES256"] }
+
+[limits.tenants]
+rate = "100/minute"
+per = "tenant"
+
 [limits.total]
 rate = "1000/second"
 per = "everyone"
@@ -163,6 +174,11 @@ settle = { from = "json:cost", estimate = 1, max = 2 }
 [upstreams.app]
 servers = "http://127.0.0.1:3000"
 health = { path = "/" }
+
+[[routes]]
+match = "/tenants"
+upstream = "app"
+limits = ["tenants"]
 
 [[routes]]
 match = "/gone"

@@ -278,7 +278,8 @@ fn a_proxy_that_is_not_trusted_is_reported_until_it_is() {
 
 #[test]
 fn a_token_is_verified_and_its_keys_are_read_again_when_they_change() {
-    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/policy/src/jwt/testdata");
+    let testdata =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/policy/src/identity/jwt/testdata");
     let upstream = Upstream::hello();
     let folder = tempfile::tempdir().expect("a folder");
     let keys = folder.path().join("jwks.json");

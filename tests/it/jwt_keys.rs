@@ -134,7 +134,8 @@ fn answer(
 }
 
 fn testdata(file: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/policy/src/jwt/testdata");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/policy/src/identity/jwt/testdata");
     fs::read(folder.join(file)).expect("a file of the tests")
 }
 
@@ -254,7 +255,7 @@ fn jwt_keys_that_rotate_under_load_lose_no_request() {
     assert!(
         metric(
             &gateway,
-            "tollgate_jwt_keys_fetches_total{identity=\"who\",result=\"failed\"}"
+            "tollgate_jwt_keys_failures_total{identity=\"who\"}"
         ) < 1.0
     );
 }
@@ -324,7 +325,7 @@ fn jwt_keys_provider_down_at_the_first_start_is_503_until_it_responds() {
     assert_eq!(ready.status, 503, "every route needs them");
     let text = ready.text();
     assert!(
-        text.contains("[-] jwt keys who: there are none, so every route answers 503: "),
+        text.contains("[-] jwt keys who: there are none, so tokens get 503: "),
         "{text}"
     );
     assert!(text.contains("it responded with 500"), "{text}");
@@ -337,7 +338,7 @@ fn jwt_keys_provider_down_at_the_first_start_is_503_until_it_responds() {
     provider.says(ok(set(&["d1"])));
     eventually("it is asked again", || ask(&gateway, &token("d1")) == 200);
     assert_eq!(gateway.admin_get("/readyz").status, 200);
-    assert!(readiness(&gateway).contains("[+] jwt keys who: fetched at "));
+    assert!(readiness(&gateway).contains("[+] jwt keys who: those fetched at "));
 }
 
 #[test]

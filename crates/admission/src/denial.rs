@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_limit::{Algorithm, Limit, Verdict, words};
 use tollgate_limiter::Denied;
-use tollgate_policy::route::OverLimit;
+use tollgate_policy::routes::OverLimit;
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::{Refused, SpentBudget};
 

@@ -24,8 +24,9 @@ use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, drop_look
 pub struct Owed {
     /// Empty for most requests, and then without an allocation.
     charges: Vec<Charge>,
-    /// What is reserved until the charges are settled, and dropped after them.
-    reservations: Vec<Reservation>,
+    /// What is reserved until the charges are settled, and dropped after them. A request has one at most
+    /// for each budget.
+    reservations: Box<[Reservation]>,
 }
 
 /// What a request used of one limit.
@@ -79,7 +80,7 @@ impl Owed {
             .collect();
         Self {
             charges,
-            reservations: Vec::new(),
+            reservations: Box::default(),
         }
     }
 
@@ -107,7 +108,9 @@ impl Owed {
 
     /// Keeps a reservation until the charges are settled.
     pub(crate) fn hold(&mut self, reservation: Reservation) {
-        self.reservations.push(reservation);
+        let mut all = std::mem::take(&mut self.reservations).into_vec();
+        all.push(reservation);
+        self.reservations = all.into();
     }
 
     /// The same charges, with the reservations of `before`.
@@ -143,6 +146,10 @@ impl Owed {
     pub fn on_head(&mut self, permit: &mut Permit, head: Head<'_>) {
         for charge in &mut self.charges {
             charge.on_head(permit, head);
+        }
+        let mut settling = self.charges.iter().filter(|one| one.settle.is_some());
+        if settling.all(|charge| matches!(charge.reading, Reading::Settled)) {
+            self.reservations = Box::default();
         }
     }
 

@@ -6,7 +6,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use crate::UnderWay;
-use tollgate_policy::route::OverLimit;
+use tollgate_policy::routes::OverLimit;
 use tollgate_policy::{
     BodyFacts, Claims, Descriptor, Identified, Match, Policy, WantedFacts, sent,
 };

@@ -23,7 +23,7 @@ use super::validate::{self, entries_of, names_of};
 use super::validate::{domains, routes};
 use super::{Config, ConfigError};
 use tollgate_limit::Timestamp;
-use tollgate_policy::address::AddressPolicy;
+use tollgate_policy::identity::address::AddressPolicy;
 use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
 
 /// Reads a text and what it includes, and builds the configuration.

@@ -11,7 +11,7 @@ use super::reader::Field;
 use super::settings::{Listener, Secret};
 use super::source::{At, Place, Sources};
 use super::text::Text;
-use tollgate_policy::route::ParseError;
+use tollgate_policy::routes::ParseError;
 
 /// The program that a configuration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology, Word as _};
 use limits::{cost, limit};
 use tollgate_limit::{Algorithm, WhenDown, words};
+use tollgate_policy::identity::jwt::JwtPolicy;
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
-use tollgate_policy::jwt::JwtPolicy;
-use tollgate_policy::route::{Route, RouteLimit, Target};
+use tollgate_policy::routes::{Route, RouteLimit, Target};
 use tollgate_policy::{Policy, Rule, Scope};
 
 /// A valid configuration in words; its warnings are in [`Config::warnings`].

@@ -129,7 +129,6 @@ pub struct TestCase {
     pub sent: Vec<Sent>,
     pub start: Timestamp,
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// The body of each of them.
     pub body: Option<String>,
     pub expect: Expect,
 }

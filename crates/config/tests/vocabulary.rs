@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tollgate_config::{Config, ConfigError};
 use tollgate_limit::{Kind, Placement, Timestamp};
-use tollgate_policy::callers::digest_words;
+use tollgate_policy::identity::callers::digest_words;
 
 const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
@@ -251,6 +251,25 @@ fn callers_file_takes_time_in_proportion_to_its_length_and_reports_a_bounded_par
         assert_eq!(callers.len() as u64, count);
         begun.elapsed()
     };
+    // Written in another way, the same list is read as TOML.
+    let listed = |more: &str, comment: &str| {
+        let tiers = format!("tiers.pro = {{}}\n{gateway}");
+        let list = lines(3, more).replace('\n', &format!("{comment}\n"));
+        let home = beside(&[("gateway.toml", &tiers), ("callers.toml", &list)]);
+        let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
+        let callers = config.policy.identities[0].callers.as_ref();
+        callers.expect("listed").load().iter().collect::<Vec<_>>()
+    };
+    for more in ["", ", tier = \"pro\""] {
+        let callers = listed(more, "");
+        assert_eq!(callers, listed(more, " # a word"));
+        let tier = callers[2].tier.as_deref();
+        assert_eq!(
+            (&*callers[2].name, tier.is_some()),
+            ("c2", !more.is_empty())
+        );
+    }
+
     let few = (0..3).map(|_| takes(5_000)).min().expect("three");
     let many = takes(50_000);
     // Ten times as long, and not a hundred times; a quarter is left for other processes.

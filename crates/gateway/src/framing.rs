@@ -17,7 +17,7 @@ use hyper::ext::Protocol;
 use super::headers::{HeaderSet, RequestHeaders, announce_upgrade};
 use tollgate_http1::head::Framing;
 use tollgate_http1::{BodyLength, Message, tokens};
-use tollgate_policy::method::is_in_capitals;
+use tollgate_policy::routes::method::is_in_capitals;
 
 pub use host::is_host;
 

@@ -144,7 +144,6 @@ impl HeaderSet {
 /// The result of one pass over a request's headers.
 #[derive(Clone, Debug)]
 pub struct RequestHeaders {
-    /// The set of present headers.
     pub present: HeaderSet,
     pub host: Option<HeaderValue>,
     pub user_agent: Option<HeaderValue>,

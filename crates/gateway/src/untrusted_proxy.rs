@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use tollgate_policy::address::{AddressPolicy, fold};
+use tollgate_policy::identity::address::{AddressPolicy, fold};
 
 /// The first such proxy of the process.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use tollgate_admission::settle::Used;
-use tollgate_policy::usage::{TokenKind, Weights};
+use tollgate_policy::body::usage::{TokenKind, Weights};
 use tollgate_telemetry::metrics::Samples;
 
 /// What was used since the start, by limit and caller.

@@ -19,7 +19,6 @@ pub(crate) enum Takes {
     Exact(String),
     /// All that begin with these characters.
     Prefix(String),
-    /// This one, and what is below it.
     Below(String),
 }
 

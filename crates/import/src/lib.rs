@@ -113,13 +113,10 @@ impl Imported {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// The files are of no gateway that is known.
     #[error("{0}")]
     Unknown(String),
-    /// A file cannot be read as what it is.
     #[error("{place}: {what}")]
     Broken { place: Place, what: String },
-    /// The files are larger or nested deeper than any configuration.
     #[error("{0}")]
     TooMuch(String),
     /// What was made does not pass the check: a defect of this crate, and nothing is handed out.

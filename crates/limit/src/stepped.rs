@@ -39,7 +39,6 @@ impl Stepped {
         Self { floor: 0, ..self }
     }
 
-    /// Whether it is a ceiling.
     pub fn is_ceiling(&self) -> bool {
         self.floor == 0
     }

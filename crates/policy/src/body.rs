@@ -4,6 +4,8 @@
 //! Gateway and upstream must read the same value, or a caller could be limited by one model and
 //! served by another. So a body that two servers could read differently is refused.
 
+pub mod json;
+pub mod usage;
 mod admitted;
 mod digest;
 mod facts;
@@ -18,9 +20,9 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
 use super::descriptor::{Several, only_line};
-use super::json::{Member, Reader, Value};
-use super::source;
+use super::identity::source;
 use facts::ReadState;
+use json::{Member, Reader, Value};
 use opening::{Opened, Opening};
 use wanted::{RPC, STREAM};
 
@@ -49,7 +51,6 @@ impl Default for BodySettings {
 /// Why a request is refused for its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFlaw {
-    /// It is not valid JSON in UTF-8, or nested too deeply: 400.
     #[error("the body is not valid JSON")]
     Malformed,
     /// A value that is asked for can be read in more than one way: 400.
@@ -58,13 +59,10 @@ pub enum BodyFlaw {
     /// It is a GraphQL request, and it is not clear which operation it executes: 400.
     #[error(transparent)]
     Operation(#[from] OperationFlaw),
-    /// It is a batch of calls that are limited differently: 400.
     #[error("the calls of the batch differ")]
     Mixed,
-    /// It is a batch of more calls than are read: 413.
     #[error("the batch has too many calls")]
     TooManyCalls,
-    /// Its charset is not UTF-8: 415.
     #[error("the charset of the body is not UTF-8")]
     Charset,
     #[error("the body is compressed")]
@@ -285,7 +283,7 @@ fn form_fields(
     text: &[u8],
 ) -> Result<SmallVec<[(usize, Vec<u8>); 1]>, BodyFlaw> {
     let mut found = SmallVec::new();
-    for place in crate::json::places(asked) {
+    for place in crate::body::json::places(asked) {
         let value = source::parameter(text, &names[place]).map_err(|_| BodyFlaw::Ambiguous)?;
         found.extend(value.map(|value| (place, value.into_owned())));
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::address::AddressPolicy;
 use super::body::{BodySettings, Wanted};
+use super::claims::plan::Plan;
+use super::identity::address::AddressPolicy;
 use super::identity::{Identity, Source, WhenMissing};
-use super::plan::Plan;
-use super::route::Route;
-use super::router::Router;
+use super::routes::Route;
+use super::routes::router::Router;
 use super::upstream::Upstream;
 use super::{Cost, Domains, Guarded, Policy, Responses, Rule};
 use tollgate_limit::Limit;

@@ -1,6 +1,13 @@
 //! Computes what a request draws from: one claim for each of its route's limits, on its caller's
 //! bucket. Does not draw.
 
+pub(crate) mod admission;
+pub(crate) mod count;
+pub mod domains;
+pub(crate) mod lookup;
+pub(crate) mod plan;
+pub mod prices;
+pub(crate) mod rule;
 mod cost;
 mod planned;
 
@@ -10,8 +17,8 @@ use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
 use super::identity::{Caller, Resolved};
-use super::prices::{ModelPrice, PriceIndex};
 use super::{Policy, Rule, Sought};
+use prices::{ModelPrice, PriceIndex};
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{CLAIMS_MAX, Claim, KeyBytes, Limit, Mode};
 

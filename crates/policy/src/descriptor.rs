@@ -11,11 +11,11 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Uri};
 
-use super::address::{AddressPolicy, fold, parse_host_address};
 use super::body::BodyFacts;
-use super::method;
-use super::path::{self, Malformed};
-use super::pattern::is_host_character;
+use super::identity::address::{AddressPolicy, fold, parse_host_address};
+use super::routes::method;
+use super::routes::path::{self, Malformed};
+use super::routes::pattern::is_host_character;
 
 /// The peer of a connection, before any header is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 
-use super::admission::sent;
+use super::Policy;
+use super::claims::admission::sent;
 use super::claims::{Identified, SentBody, is_enforced};
 use super::descriptor::Descriptor;
+use super::identity::keys;
+use super::identity::source::Source;
 use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
-use super::pattern::takes_method;
-use super::pattern::{Pattern, Segment};
-use super::router::{Match, body_matches, header_matches};
-use super::source::Source;
-use super::{Policy, keys};
+use super::routes::pattern::takes_method;
+use super::routes::pattern::{Pattern, Segment};
+use super::routes::router::{Match, body_matches, header_matches};
 use tollgate_limit::{KeyBytes, Mode};
 
 /// All decisions about one request.
@@ -143,7 +144,7 @@ impl Policy {
         let body = sent(request, body);
         let matched = self.route(request);
         let fate =
-            |(index, route): (usize, &super::route::Route)| match fate(&route.pattern, request) {
+            |(index, route): (usize, &super::routes::Route)| match fate(&route.pattern, request) {
                 _ if matched
                     .as_ref()
                     .is_some_and(|matched| matched.route == index) =>
@@ -157,7 +158,7 @@ impl Policy {
             host: request.host.to_string(),
             path: request.path.to_string(),
             client: request.client.map(|client| self.address.words(client)),
-            forwarded: request.client != request.peer.address.map(super::address::fold),
+            forwarded: request.client != request.peer.address.map(super::identity::address::fold),
             routes: self.routes.iter().enumerate().map(fate).collect(),
             ..Explanation::default()
         };

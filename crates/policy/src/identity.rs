@@ -1,21 +1,32 @@
 //! Resolves identities: their sources, and the fallback when a key is missing or unknown. Knows no
 //! limits.
 
+pub mod address;
+pub mod callers;
+pub(crate) mod forwarded;
+pub(crate) mod identify;
+pub mod jwt;
+pub(crate) mod jwt_keys;
+pub mod keys;
+pub(crate) mod lacking;
+pub(crate) mod lookalikes;
+pub(crate) mod netset;
+pub mod source;
 mod evidence;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::jwt::{JwtError, JwtPolicy};
-use super::source::Ambiguous;
+use jwt::{JwtError, JwtPolicy};
+use source::Ambiguous;
 use tollgate_limit::KeyBytes;
 
-pub use super::address::{ForwardingHeader, NetSet};
-pub use super::callers::{Caller, Callers, parse_digest};
-pub use super::jwt::{JwtSettings, parse_algorithm};
-pub use super::source::Source;
+pub use address::{ForwardingHeader, NetSet};
+pub use callers::{Caller, Callers, parse_digest};
 pub(super) use evidence::{Evidence, Signatures};
+pub use jwt::{JwtSettings, parse_algorithm};
+pub use source::Source;
 
 #[derive(Debug)]
 pub struct Identity {
@@ -104,14 +115,12 @@ pub enum IdentityReason {
     /// The key belongs to no known caller, and `when_unknown = "refuse"`: 401.
     #[error("the key is not known")]
     Unknown,
-    /// The token is not valid: 401.
     #[error("the token is refused: {0}")]
     Token(#[from] JwtError),
     /// The token was not verified before, and no signature was to be verified. Never reported to a
     /// client.
     #[error("the token has not been verified")]
     Unverified,
-    /// The key can be read in more than one way: 400.
     #[error("the key is ambiguous: {0}")]
     Ambiguous(#[from] Ambiguous),
     /// The request asks for a model without a price, and the limit refuses such requests: 400. The

@@ -4,75 +4,50 @@
 
 #![forbid(unsafe_code)]
 
-pub mod address;
-mod admission;
 pub mod body;
 mod build;
-pub mod callers;
 pub mod claims;
-mod count;
 pub mod descriptor;
-pub mod domains;
-mod edits;
 pub mod expiry;
 pub mod explain;
-mod forwarded;
-mod identify;
 pub mod identity;
-pub mod jwt;
-pub mod json;
-mod jwt_keys;
-pub mod keys;
 mod labels;
-mod lacking;
-mod lookalikes;
-mod lookup;
-pub mod method;
-mod netset;
-pub mod path;
-pub mod pattern;
-mod plan;
-pub mod prices;
-mod responses;
-pub mod route;
-pub mod router;
-mod rule;
-pub mod source;
-pub mod template;
+pub mod routes;
 pub mod upstream;
-pub mod usage;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 
-use address::AddressPolicy;
+use claims::plan::Plan;
 use identity::Identity;
-use plan::Plan;
-use route::{Route, Router};
+use identity::address::AddressPolicy;
+use routes::{Route, Router};
 use tollgate_limit::Limit;
 use upstream::Upstream;
 
-pub use admission::{Claimed, sent};
 pub use body::{
     BodyAdmission, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, BodySettings, BoundedReading,
     OperationFlaw, UnreadBody, Wanted, WantedFacts,
 };
 pub use build::{BuildError, PolicyParts};
+pub use claims::admission::{Claimed, sent};
+pub use claims::count::{Count, StatusMatch, is_charged, is_selection};
+pub use claims::domains::Domains;
+pub use claims::lookup::{KnownBucket, LookupError, Sought};
+pub use claims::plan::TARGETS_MAX;
+pub use claims::rule::{BodyCost, Cost, Rule, Scope, ScopePart, Settle, SettleFrom};
 pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};
-pub use count::{Count, StatusMatch, is_charged, is_selection};
 pub use descriptor::{Descriptor, Peer};
-pub use domains::Domains;
-pub use edits::FilledEdits;
 pub use explain::Explanation;
+pub use identity::lookalikes::{Guarded, drop_lookalikes, is_unusual, looks_like};
 pub use identity::{IdentityReason, IdentityRefusal};
-pub use lookalikes::{Guarded, drop_lookalikes, is_unusual, looks_like};
-pub use lookup::{KnownBucket, LookupError, Sought};
-pub use path::Malformed;
-pub use plan::TARGETS_MAX;
-pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses, Template};
-pub use router::{Match, RouteSearch};
-pub use rule::{BodyCost, Cost, Rule, Scope, ScopePart, Settle, SettleFrom};
+pub use routes::edits::FilledEdits;
+pub use routes::path::Malformed;
+pub use routes::responses::{
+    Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses, Template,
+};
+pub use routes::router::{Match, RouteSearch};
 pub use upstream::UpstreamTimeouts;
 
 /// All rules for requests, compiled from the file.

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 
-use super::callers::Callers;
+use super::identity::callers::Callers;
+use super::identity::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings};
+use super::identity::source::Ambiguous;
 use super::identity::{WhenMissing, WhenUnknown};
-use super::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings};
-use super::source::Ambiguous;
 use super::{Cost, IdentityReason, Scope, ScopePart, Settle, SettleFrom};
 use fixtures::{
     NOW, Sent, by, by_address, identity, limit, policy, route, rule, send, with_callers,

@@ -14,9 +14,10 @@ use crate::request::{Names, Request};
 use needs::Needs;
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{Limit, Mode};
+use tollgate_policy::identity::keys;
 use tollgate_policy::identity::{Identity, Source};
-use tollgate_policy::pattern::{HostPattern, Segment};
-use tollgate_policy::{Cost, Match, Peer, Policy, Rule, keys};
+use tollgate_policy::routes::pattern::{HostPattern, Segment};
+use tollgate_policy::{Cost, Match, Peer, Policy, Rule};
 
 /// A policy, and the keys that requests have under each of its rules.
 #[derive(Debug)]

@@ -25,7 +25,6 @@ pub struct Today {
     pub rate: String,
     pub burst: u64,
     pub words: String,
-    /// The most in any minute.
     pub per_minute: Option<u64>,
     pub counts: crate::Counts,
 }

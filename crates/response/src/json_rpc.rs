@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::Refusal;
 use super::refusal::escape_json;
-use tollgate_policy::json::{CallId, Calls};
+use tollgate_policy::body::json::{CallId, Calls};
 
 /// The errors of `calls`; `id` is the id of the decision. A batch gets a list.
 pub(super) fn errors(refusal: &Refusal<'_>, calls: &Calls, id: &str) -> Bytes {

@@ -37,8 +37,8 @@ use http::StatusCode;
 use tollgate_limit::printable::hex;
 use tollgate_policy::Malformed;
 use tollgate_policy::identity::IdentityReason;
-use tollgate_policy::jwt::JwtError;
-use tollgate_policy::source::Ambiguous;
+use tollgate_policy::identity::jwt::JwtError;
+use tollgate_policy::identity::source::Ambiguous;
 
 pub use document::{END, PROBLEM_JSON};
 

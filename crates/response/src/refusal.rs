@@ -23,7 +23,7 @@ use super::{RefusalForm, json_rpc};
 pub use document::Denial;
 use tollgate_limit::Micros;
 use tollgate_limit::printable::percent_encoded;
-use tollgate_policy::json::Calls;
+use tollgate_policy::body::json::Calls;
 use tollgate_policy::{RefusalBody, Template};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,6 @@ pub struct Refused {
     pub budget: bool,
     /// Whether its budgets refuse only because of what requests under way reserve.
     pub reserved: bool,
-    /// Whether it is a penalty.
     pub by_penalty: bool,
     pub budgets: Vec<SpentBudget>,
 }

@@ -85,7 +85,6 @@ pub(crate) fn watching(watching: Watching) -> Response<ReplyBody> {
     reply(ReplyBody(Kind::Health(watching)))
 }
 
-/// The response to a stream of reflection requests.
 pub(crate) fn reflecting(requests: Requests) -> Response<ReplyBody> {
     reply(ReplyBody(Kind::Reflection(Box::new(requests))))
 }

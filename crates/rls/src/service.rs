@@ -9,7 +9,7 @@ use tollgate_gateway::Gateway;
 use tollgate_gateway::decide::{DescriptorAsked, DescriptorStatus as Decided, DescriptorsDecided};
 use tollgate_limit::{Micros, Rate};
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
-use tollgate_policy::domains::Entry as PolicyEntry;
+use tollgate_policy::claims::domains::Entry as PolicyEntry;
 use tollgate_telemetry::metrics::Samples;
 
 use crate::grpc::{self, MESSAGE_MAX, ReplyBody, Requests, Status};

@@ -20,7 +20,6 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The store, if there is one.
     pub fn remote(&self) -> Option<&RemoteStore> {
         match self {
             Self::None => None,

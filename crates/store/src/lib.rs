@@ -163,16 +163,12 @@ pub enum StoreError {
     /// The store was not asked within `answer_within`.
     #[error("no response in time")]
     Overdue,
-    /// The store cannot be reached, its circuit is open, or it refused the call.
     #[error("not available: {0}")]
     Unavailable(String),
-    /// The store was asked, and the connection was lost before its response.
     #[error("not available: {0}")]
     Lost(String),
-    /// A bucket in the store cannot be read; nothing was drawn.
     #[error("corrupt response: {0}")]
     Corrupt(String),
-    /// The store's response was invalid; what it has drawn is unknown.
     #[error("corrupt response: {0}")]
     Garbled(String),
 }

@@ -15,7 +15,7 @@ use tollgate_limit::Role;
 use tollgate_limiter::Limiter;
 use tollgate_policy::Policy;
 use tollgate_policy::identity::WhenMissing;
-use tollgate_policy::source::Source as KeySource;
+use tollgate_policy::identity::source::Source as KeySource;
 use tollgate_policy::{Scope, ScopePart};
 use tollgate_response::DecisionId;
 use tollgate_response::quota_headers::QuotaFields;

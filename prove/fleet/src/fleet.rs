@@ -18,7 +18,7 @@ use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 use tollgate_store::{Deadline, RemoteOptions, RemoteStore, Store, simulated};
 
-use crate::record::{Answer, Bucket, Record, Request, Sums, Told};
+use crate::record::{Answer, Bucket, Decided, Record, Request, Sums};
 use crate::scene::{Fault, MILLISECOND, SECOND, Scene, Story, Time, Without};
 use crate::world::{Event, Line, START, World};
 
@@ -64,11 +64,11 @@ enum Caller {
     Looks,
 }
 
-/// A caller alone: when it was told to wait, and what it expects of its next request.
+/// A caller alone: when it was refused, and what it expects of its next request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Alone {
     refused_at: Time,
-    /// Until when it waits; zero: it was not told.
+    /// Until when it waits; zero: it was not refused.
     until: Time,
     /// The next request is one of before that.
     is_early: bool,
@@ -95,7 +95,7 @@ struct Process {
     /// How far its clock went so far.
     ran: Cell<Time>,
     /// How fast its clock goes: so much in a million microseconds.
-    pace: u64,
+    speed: u64,
     stopped_until: Time,
 }
 
@@ -159,7 +159,7 @@ impl Fleet {
 
     fn start(&mut self, gateway: usize) {
         let (scene, now) = (self.scene.clone(), self.world.borrow().now);
-        let pace = match self.without {
+        let speed = match self.without {
             Without::Clock => 50_000,
             _ => 1_000_000 + self.random.u64(0..2_000) - 1_000,
         };
@@ -187,7 +187,7 @@ impl Fleet {
             clock,
             started: now,
             ran: Cell::new(0),
-            pace,
+            speed,
             stopped_until: 0,
         });
     }
@@ -270,7 +270,12 @@ impl Fleet {
         if now >= self.scene.lasts {
             return;
         }
-        let pause = -self.random.f64().max(1e-9).ln() / self.scene.requests_per_second;
+        let times = match now.checked_div(self.scene.wave) {
+            None => 1.0,
+            Some(span) if span % 2 == 0 => 0.5,
+            Some(_) => 4.0,
+        };
+        let pause = -self.random.f64().max(1e-9).ln() / (self.scene.requests_per_second * times);
         self.schedule(
             now + (pause * SECOND as f64).min(1e12) as Time,
             Caller::Next,
@@ -324,7 +329,7 @@ impl Fleet {
             alone: self.alone.clone(),
             asked: self.world.borrow().passed(),
             counts: self.counted.is_some(),
-            is_told: false,
+            is_decided: false,
             request,
         };
         let Asking {
@@ -401,7 +406,7 @@ impl Process {
     }
 
     fn set_clock(&self, now: Time) {
-        let ran = (u128::from(now - self.started) * u128::from(self.pace) / 1_000_000) as u64;
+        let ran = (u128::from(now - self.started) * u128::from(self.speed) / 1_000_000) as u64;
         let behind = ran.saturating_sub(self.ran.get());
         self.ran.set(ran);
         self.clock.advance(Micros(behind));
@@ -413,7 +418,7 @@ fn name(bucket: Bucket) -> Vec<u8> {
     format!("key {}", bucket.1).into_bytes()
 }
 
-/// A request on its way through a gateway. Dropped before it is told, its client has left.
+/// A request on its way through a gateway. Dropped before it is decided, its client has left.
 struct Asking {
     gateway: u64,
     limiter: Rc<Limiter<RemoteStore>>,
@@ -424,7 +429,7 @@ struct Asking {
     alone: Rc<RefCell<Vec<Alone>>>,
     asked: Time,
     counts: bool,
-    is_told: bool,
+    is_decided: bool,
     request: Request,
 }
 
@@ -441,15 +446,15 @@ impl Asking {
             .map(|(limit, key)| Claim::new(limit, key, self.request.cost))
             .collect();
         let (limiter, deadline) = (self.limiter.clone(), Deadline::default());
-        let decided = limiter.decide(&claims, self.clock.now());
-        let told = match decided.finish(&deadline).await {
+        let deciding = limiter.decide(&claims, self.clock.now());
+        let decided = match deciding.finish(&deadline).await {
             Decision::Allow(permit) => {
                 let is_share = |by| matches!(by, By::LocalShare { .. });
                 if permit.outcomes().iter().any(|outcome| is_share(outcome.by)) {
                     self.granted_by_share();
-                    Told::Shared
+                    Decided::Shared
                 } else {
-                    Told::Granted
+                    Decided::Granted
                 }
             }
             Decision::Deny(denied) => {
@@ -457,13 +462,13 @@ impl Asking {
                     .outcomes()
                     .iter()
                     .any(|outcome| outcome.is_without_store());
-                Told::Refused(denied.retry_after().filter(|_| !is_share))
+                Decided::Refused(denied.retry_after().filter(|_| !is_share))
             }
-            Decision::Unavailable(_) => Told::Unavailable,
+            Decision::Unavailable(_) => Decided::Unavailable,
         };
-        self.tell(told);
+        self.close(decided);
         if let Some(lone) = lone {
-            self.wait(lone, told);
+            self.wait(lone, decided);
         }
     }
 
@@ -473,14 +478,14 @@ impl Asking {
         for bucket in &self.request.buckets {
             let share = self.scene.limits[bucket.0].algorithm.share(replicas);
             let now = self.clock.now().as_micros() - START;
-            record.granted_by_share((self.gateway, *bucket), &share, now, self.request.cost);
+            record.granted_by_share(self.gateway, *bucket, &share, now, self.request.cost);
         }
     }
 
-    fn tell(&mut self, told: Told) {
-        self.is_told = true;
+    fn close(&mut self, decided: Decided) {
+        self.is_decided = true;
         let answer = Answer {
-            told,
+            decided,
             asked: self.asked,
             now: self.world.borrow().passed(),
             gateway: self.gateway,
@@ -488,22 +493,22 @@ impl Asking {
         };
         self.record
             .borrow_mut()
-            .told(&self.request, answer, &self.scene);
+            .decided(&self.request, answer, &self.scene);
     }
 
     /// What a caller alone makes of its answer, and when it asks again.
-    fn wait(&self, lone: usize, told: Told) {
+    fn wait(&self, lone: usize, decided: Decided) {
         let mut world = self.world.borrow_mut();
         let (now, mut random) = (world.now, Rng::with_seed(self.request.number));
         let mut alone = self.alone.borrow_mut();
         let last = &mut alone[lone];
-        let was_told = last.until > 0 && world.disturbed < last.refused_at && !last.is_unsure;
-        let is_granted = told == Told::Granted;
+        let was_promised = last.until > 0 && world.disturbed < last.refused_at && !last.is_unsure;
+        let is_granted = decided == Decided::Granted;
         // (A share keeps no promise of the store.)
-        if was_told && matches!(told, Told::Granted | Told::Refused(Some(_))) {
+        if was_promised && matches!(decided, Decided::Granted | Decided::Refused(Some(_))) {
             let words = || {
                 format!(
-                    "caller alone {lone}, told at {} to wait until {}, at {now}: {told:?}",
+                    "caller alone {lone}, refused at {} until {}, at {now}: {decided:?}",
                     last.refused_at, last.until
                 )
             };
@@ -511,12 +516,12 @@ impl Asking {
                 .borrow_mut()
                 .waited(words, is_granted, last.is_early);
         }
-        let again = match told {
-            Told::Refused(Some(_)) if last.is_early => {
+        let again = match decided {
+            Decided::Refused(Some(_)) if last.is_early => {
                 last.is_early = false;
                 last.until
             }
-            Told::Refused(Some(wait)) => {
+            Decided::Refused(Some(wait)) => {
                 (last.refused_at, last.until) = (now, now + wait.0);
                 // Its wait may be as much too long as messages take and clocks differ.
                 let too_long = 4 * self.scene.delay.1 + wait.0 / 500 + 2 * MILLISECOND;
@@ -525,7 +530,7 @@ impl Asking {
                 last.is_early = is_exact && early > now && random.bool();
                 if last.is_early { early } else { last.until }
             }
-            Told::Granted => {
+            Decided::Granted => {
                 last.until = 0;
                 now + random.u64(..3 * MILLISECOND)
             }
@@ -541,8 +546,8 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.tell(Told::Left);
+        if !self.is_decided {
+            self.close(Decided::Left);
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Request {
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Decided {
     Granted,
     /// Granted by the gateway's share, without the store.
     Shared,
@@ -32,10 +32,10 @@ pub enum Told {
     Left,
 }
 
-/// When a request was asked and told, by the clock of the store with every step forward.
+/// When a request was asked and decided, by the clock of the store with every step forward.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    pub told: Told,
+    pub decided: Decided,
     pub asked: Time,
     pub now: Time,
     /// The process of a gateway.
@@ -56,7 +56,7 @@ pub struct Sums {
     pub unavailable: u64,
     /// Refusals although the bucket had the units all the time.
     pub refused_wrongly: u64,
-    /// Callers alone that waited as long as they were told, and those of them that were admitted.
+    /// Callers alone that waited as long as they should, and those of them that were admitted.
     pub waited: u64,
     pub kept: u64,
     pub messages: u64,
@@ -152,26 +152,29 @@ impl Record {
         self.sums.exact += u64::from(counts && is_exact);
     }
 
-    pub fn told(&mut self, request: &Request, answer: Answer, scene: &Scene) {
+    pub fn decided(&mut self, request: &Request, answer: Answer, scene: &Scene) {
         let Answer {
-            told,
+            decided,
             asked,
             now,
             gateway,
             counts,
         } = answer;
-        self.say(|| format!("{now:>9} gateway {gateway} {request:?} asked {asked} {told:?}"));
+        self.say(|| format!("{now:>9} gateway {gateway} {request:?} asked {asked} {decided:?}"));
         self.hash.write_u64(now);
         self.hash.write_u64(request.number);
-        self.hash.write(format!("{told:?}").as_bytes());
-        let (cost, is_granted) = (request.cost, matches!(told, Told::Granted | Told::Shared));
+        self.hash.write(format!("{decided:?}").as_bytes());
+        let (cost, is_granted) = (
+            request.cost,
+            matches!(decided, Decided::Granted | Decided::Shared),
+        );
         let mut could_pay = true;
         for bucket in &request.buckets {
             let key = self.key(*bucket, scene);
-            if matches!(told, Told::Left | Told::Unavailable) {
+            if matches!(decided, Decided::Left | Decided::Unavailable) {
                 key.may_return += cost as i64 * key.numbers.p;
             }
-            if told == Told::Left {
+            if decided == Decided::Left {
                 // Whether it is charged is not known: it stays open.
                 continue;
             }
@@ -185,7 +188,7 @@ impl Record {
             if is_granted {
                 key.all.push(grant);
             }
-            if told == Told::Granted {
+            if decided == Decided::Granted {
                 key.granted.push(grant);
             }
         }
@@ -193,23 +196,30 @@ impl Record {
             return;
         }
         let sums = &mut self.sums;
-        sums.decisions += u64::from(told != Told::Left);
-        match told {
-            Told::Granted => sums.granted += 1,
-            Told::Shared => sums.shared += 1,
-            Told::Refused(_) => {
+        sums.decisions += u64::from(decided != Decided::Left);
+        match decided {
+            Decided::Granted => sums.granted += 1,
+            Decided::Shared => sums.shared += 1,
+            Decided::Refused(_) => {
                 sums.refused += 1;
                 sums.refused_wrongly += u64::from(could_pay);
             }
-            Told::Unavailable => sums.unavailable += 1,
-            Told::Left => {}
+            Decided::Unavailable => sums.unavailable += 1,
+            Decided::Left => {}
         }
     }
 
-    /// A grant of the share of a gateway in a bucket, by its own clock.
-    pub fn granted_by_share(&mut self, of: (u64, Bucket), share: &Algorithm, now: Time, cost: u64) {
+    /// A grant of the share of a gateway in a bucket, at `now` by its own clock.
+    pub fn granted_by_share(
+        &mut self,
+        gateway: u64,
+        bucket: Bucket,
+        share: &Algorithm,
+        now: Time,
+        cost: u64,
+    ) {
         let new = || (Numbers::of_algorithm(share), Vec::new());
-        let (_, grants) = self.shares.entry(of).or_insert_with(new);
+        let (_, grants) = self.shares.entry((gateway, bucket)).or_insert_with(new);
         grants.push(Grant {
             asked: now,
             answered: now,
@@ -217,7 +227,7 @@ impl Record {
         });
     }
 
-    /// A caller alone has waited as long as it was told; `earlier`: less than that.
+    /// A caller alone has waited as long as it should; `earlier`: less than that.
     pub fn waited(&mut self, words: impl FnOnce() -> String, granted: bool, earlier: bool) {
         if !earlier {
             self.sums.waited += 1;

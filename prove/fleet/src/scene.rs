@@ -17,7 +17,7 @@ pub const SECOND: Time = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     Nothing,
-    /// The server counts no leases.
+    /// The server forgets leases at once: what comes back of them is lost.
     Count,
     /// A promoted replica keeps the mark of its data.
     Mark,
@@ -98,10 +98,12 @@ pub struct Scene {
     /// The limit of each key; if there are two, the second one is for all keys together.
     pub limits: Vec<Arc<Limit>>,
     pub keys: usize,
-    /// Keys with one caller each that waits as long as it is told.
+    /// Keys with one caller each that waits as long as it should.
     pub lone: usize,
     /// Requests of all gateways together.
     pub requests_per_second: f64,
+    /// Half as many in the first of two such spans, in which buckets fill, and four times as many in the second; zero: always as many.
+    pub wave: Time,
     pub lasts: Time,
     /// How long a run goes on after its last request: the last corrections arrive.
     pub quiet: Time,
@@ -136,22 +138,14 @@ impl Scene {
             Story::Late => random.u64(60..600),
             _ => random.u64(1..20),
         };
-        let each = limit(
-            "each",
-            (burst, burst, Micros(refill * SECOND)),
-            shares,
-            random.bool(),
-        );
+        let period = Micros(refill * SECOND);
+        let each = limit("each", &terms(burst, burst, period), shares, random.bool());
         let mut limits = vec![Arc::new(each)];
         let keys = random.usize(1..20);
         if random.u8(..3) == 0 {
             let burst = burst * keys as u64;
-            let total = limit(
-                "total",
-                (burst / 2, burst, Micros(refill * SECOND)),
-                shares,
-                random.bool(),
-            );
+            let terms = terms(burst / 2, burst, period);
+            let total = limit("total", &terms, shares, random.bool());
             limits.push(Arc::new(Limit { index: 1, ..total }));
         }
         let lasts = random.u64(2..4) * SECOND;
@@ -166,6 +160,11 @@ impl Scene {
             keys,
             lone: if story == Story::Late { 0 } else { 2 },
             requests_per_second: asked as f64 / 3.0,
+            wave: if random.bool() {
+                random.u64(SECOND / 4..SECOND)
+            } else {
+                0
+            },
             lasts,
             quiet: if story == Story::Late { 3 * SECOND } else { 0 },
             from: 0,
@@ -176,11 +175,11 @@ impl Scene {
             leave: 0,
             faults: Vec::new(),
         };
-        scene.tell(&mut random);
+        scene.add_faults(&mut random);
         scene
     }
 
-    fn tell(&mut self, random: &mut Rng) {
+    fn add_faults(&mut self, random: &mut Rng) {
         let rough = matches!(self.story, Story::Rough | Story::FailOver | Story::Shares);
         if self.story == Story::Late || (rough && random.bool()) {
             self.tail = random.u64(1..80);
@@ -261,23 +260,26 @@ impl Scene {
     }
 }
 
-/// The token bucket of `amount` in `period` that a fleet shares.
-pub fn limit(name: &str, numbers: (u64, u64, Micros), shares: bool, lease: bool) -> Limit {
-    let (amount, burst, period) = numbers;
-    let terms = Terms {
+/// The numbers of a token bucket in a store.
+pub fn terms(amount: u64, burst: u64, period: Micros) -> Terms {
+    Terms {
         burst: Some(burst),
         shared: true,
         ..fixtures::terms(tollgate_limit::Kind::TokenBucket, amount, period)
+    }
+}
+
+/// A limit that a fleet shares.
+pub fn limit(name: &str, terms: &Terms, shares: bool, lease: bool) -> Limit {
+    let when_down = match shares {
+        true => WhenDown::LocalShare,
+        false => WhenDown::Refuse,
     };
     Limit {
         placement: Placement::Shared,
-        when_down: if shares {
-            WhenDown::LocalShare
-        } else {
-            WhenDown::Refuse
-        },
+        when_down,
         on_failover: OnFailover::Drain,
         lease,
-        ..fixtures::limit(name, &terms)
+        ..fixtures::limit(name, terms)
     }
 }

@@ -6,7 +6,7 @@ use tollgate_limit::Micros;
 use tollgate_store::simulated::Kind;
 
 use crate::fleet::{Outcome, run_scene};
-use crate::scene::{MILLISECOND, SECOND, Scene, Story, Time, Without, limit};
+use crate::scene::{MILLISECOND, SECOND, Scene, Story, Time, Without, limit, terms};
 
 /// A load on one bucket: requests a second of all gateways together, and the bucket's rate and burst.
 #[derive(Clone, Copy, Debug)]
@@ -59,17 +59,18 @@ pub const LOADS: [Load; 5] = [
 
 impl Load {
     pub fn scene(&self, gateways: usize) -> Scene {
-        let numbers = (self.rate, self.burst, Micros::from_secs(1));
+        let numbers = terms(self.rate, self.burst, Micros::from_secs(1));
         let requests = (self.requests)(gateways);
         Scene {
             seed: 1,
             story: Story::Calm,
             kind: Kind::Redis,
             gateways,
-            limits: vec![Arc::new(limit("total", numbers, false, true))],
+            limits: vec![Arc::new(limit("total", &numbers, false, true))],
             keys: 1,
             lone: 0,
             requests_per_second: requests as f64,
+            wave: 0,
             lasts: self.counted.1,
             from: self.counted.0,
             quiet: 0,

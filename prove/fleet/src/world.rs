@@ -28,7 +28,7 @@ pub enum Event<T> {
 pub struct Message {
     wire: Rc<Wire>,
     content: Content,
-    tell: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<Answer>,
 }
 
 enum Content {
@@ -138,9 +138,9 @@ impl<T> World<T> {
     pub fn happen(&mut self, event: Event<T>) {
         match event {
             Event::Arrives(message) => self.arrive(message),
-            Event::Returns(wire, tell, answer) => {
+            Event::Returns(wire, reply, answer) => {
                 if !wire.is_broken.get() {
-                    let _ = tell.send(answer);
+                    let _ = reply.send(answer);
                 }
             }
             Event::Fault(fault) => self.befall(fault),
@@ -213,7 +213,7 @@ impl<T> World<T> {
         Some(at)
     }
 
-    fn send(&mut self, wire: &Rc<Wire>, content: Content, tell: oneshot::Sender<Answer>) {
+    fn send(&mut self, wire: &Rc<Wire>, content: Content, reply: oneshot::Sender<Answer>) {
         let wire = wire.clone();
         match self.arrival(&wire, &wire.there) {
             Some(at) => self.at(
@@ -221,10 +221,10 @@ impl<T> World<T> {
                 Event::Arrives(Message {
                     wire,
                     content,
-                    tell,
+                    reply,
                 }),
             ),
-            None => self.unanswered.push((wire, tell)),
+            None => self.unanswered.push((wire, reply)),
         }
     }
 
@@ -232,7 +232,7 @@ impl<T> World<T> {
         let Message {
             wire,
             content,
-            tell,
+            reply,
         } = message;
         if wire.is_broken.get() {
             return;
@@ -243,7 +243,7 @@ impl<T> World<T> {
                 Event::Arrives(Message {
                     wire,
                     content,
-                    tell,
+                    reply,
                 }),
             );
         }
@@ -262,16 +262,16 @@ impl<T> World<T> {
                 if self.without == Without::GiveBack {
                     call.drop_refunds();
                 }
-                let reply = self.server.decide(&call, now);
+                let decided = self.server.decide(&call, now);
                 if self.without == Without::Count {
                     self.server.forget_leases();
                 }
-                Answer::Reply(reply)
+                Answer::Reply(decided)
             }
         };
         match self.arrival(&wire, &wire.back) {
-            Some(at) => self.at(at, Event::Returns(wire, tell, answer)),
-            None => self.unanswered.push((wire, tell)),
+            Some(at) => self.at(at, Event::Returns(wire, reply, answer)),
+            None => self.unanswered.push((wire, reply)),
         }
     }
 }
@@ -287,8 +287,8 @@ impl<T> Line<T> {
         if wire.is_broken.get() {
             return Err(Failure::NotSent);
         }
-        let (tell, answer) = oneshot::channel();
-        self.world.borrow_mut().send(wire, content, tell);
+        let (reply, answer) = oneshot::channel();
+        self.world.borrow_mut().send(wire, content, reply);
         answer.await.map_err(|_| Failure::Lost)
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Entry, Line, Outcome};
 use crate::admin::live::Now;
 use crate::overrides::Setting;
-use tollgate_policy::keys;
+use tollgate_policy::identity::keys;
 
 /// What can be recorded: as JSON, and in words.
 pub(in crate::admin) trait AuditLine: Serialize {

@@ -42,7 +42,6 @@ impl Ring {
 /// The most events that are kept.
 const EVENTS_MAX: usize = 1_000;
 
-/// The most bytes of them.
 const BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

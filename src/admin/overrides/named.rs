@@ -23,7 +23,6 @@ impl Live {
         in_force
     }
 
-    /// Those of them whose limit the policy does not have any more.
     pub(super) fn of_no_limit(
         &self,
         policy: &Policy,

@@ -122,10 +122,7 @@ impl RunningGateway {
                 "a worker did not stop accepting",
             ));
         }
-        let mut buckets = File::from(rustix::fs::memfd_create(
-            "tollgate",
-            rustix::fs::MemfdFlags::CLOEXEC,
-        )?);
+        let mut buckets = memory_file()?;
         let mut out = BufWriter::new(&mut buckets);
         let saved = snapshot.limiter.save_for_handover(&mut out);
         saved.map_err(io::Error::other)?;
@@ -190,6 +187,19 @@ impl RunningGateway {
             _ => error.to_string(),
         }
     }
+}
+
+/// A file in memory, which only those have that get its descriptor.
+#[cfg(target_os = "linux")]
+fn memory_file() -> io::Result<File> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::memfd_create("tollgate", flags)?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn memory_file() -> io::Result<File> {
+    let why = "only Linux has what an upgrade in place needs";
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 
 /// Starts the new process. No copy of its end of the socket stays here, so that its death is

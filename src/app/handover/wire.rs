@@ -93,12 +93,7 @@ impl Wire {
                 return Err(invalid("no space for the descriptors"));
             }
             // Descriptors are sent along with a byte.
-            sendmsg(
-                &self.0,
-                &[IoSlice::new(b"d")],
-                &mut control,
-                SendFlags::NOSIGNAL,
-            )?;
+            sendmsg(&self.0, &[IoSlice::new(b"d")], &mut control, SEND_FLAGS)?;
         }
         Ok(())
     }
@@ -113,7 +108,7 @@ impl Wire {
                 &self.0,
                 &mut [IoSliceMut::new(&mut byte)],
                 &mut control,
-                RecvFlags::CMSG_CLOEXEC,
+                RECEIVE_FLAGS,
             )?;
             let before = taken.len();
             for message in control.drain() {
@@ -141,6 +136,15 @@ fn invalid(words: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, words.to_owned())
 }
 
+/// A peer that has gone is an error, and no signal; descriptors are not for programs started later.
+#[cfg(target_os = "linux")]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_os = "linux")]
+const RECEIVE_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(not(target_os = "linux"))]
+const SEND_FLAGS: SendFlags = SendFlags::empty();
+#[cfg(not(target_os = "linux"))]
+const RECEIVE_FLAGS: RecvFlags = RecvFlags::empty();
 /// The largest message: both processes are ours, so this only prevents a bug from taking all
 /// memory.
 const MESSAGE_MAX: u32 = 64 << 20;

@@ -14,7 +14,7 @@ use tollgate_config::settings::{Sent, TestCase};
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 use tollgate_policy::claims::body_length;
-use tollgate_policy::route::Target;
+use tollgate_policy::routes::Target;
 use tollgate_policy::{BodyFacts, Peer, Policy};
 use tollgate_replay::{Response, Simulation};
 

@@ -8,9 +8,9 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use super::Head;
 use super::field::{Carrier, FieldScanner};
 use tollgate_limiter::{Cause, Credit, Permit};
+use tollgate_policy::body::usage::Weights;
 use tollgate_policy::claims::number;
-use tollgate_policy::prices::{PriceIndex, Prices};
-use tollgate_policy::usage::Weights;
+use tollgate_policy::claims::prices::{PriceIndex, Prices};
 use tollgate_policy::{Count, Settle, SettleFrom, StatusMatch, is_charged, is_selection};
 
 /// A charge that a response can still change.
@@ -41,7 +41,7 @@ pub struct Tokens {
     /// The model that the response names, or else the name of the price of the one that was asked for; empty: limits
     /// without prices do not know it.
     pub model: Box<str>,
-    /// In the order of [`TokenKind::ALL`](tollgate_policy::usage::TokenKind::ALL).
+    /// In the order of [`TokenKind::ALL`](tollgate_policy::body::usage::TokenKind::ALL).
     pub counts: Weights,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_policy::json::{PathSet, Paths, Reader};
+use tollgate_policy::body::json::{PathSet, Paths, Reader};
 
 /// The format in which a body contains its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

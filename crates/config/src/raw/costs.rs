@@ -6,7 +6,7 @@ use crate::lists::{Named, OneOrMany};
 use crate::text::Text;
 use crate::validate::costs::SettleSource;
 use crate::validate::prices::Money;
-use tollgate_policy::usage::{Preset, TokenKind};
+use tollgate_policy::body::usage::{Preset, TokenKind};
 
 table! {
     /// A cost that depends on the request: on a header, on its `Content-Length`, or on its body.

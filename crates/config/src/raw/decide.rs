@@ -7,7 +7,7 @@ use crate::validate::address::ProxyNetworks;
 use crate::validate::decide::DecideListeners;
 use crate::validate::domains::{EnvoyFile, EnvoyFiles, OverrideText};
 use tollgate_limit::{Micros, Rate};
-use tollgate_policy::address::NetSet;
+use tollgate_policy::identity::address::NetSet;
 
 settings! {
     /// The listeners over which other proxies and programs ask for decisions: `auth_request` of NGINX, `forwardAuth` of

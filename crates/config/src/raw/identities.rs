@@ -9,7 +9,8 @@ use crate::validate::identities::{KeySource, WHEN_MISSING};
 use crate::validate::upstream_tls::ServerName;
 use tollgate_limit::Micros;
 use tollgate_policy::identity::WhenUnknown;
-use tollgate_policy::jwt::FetchSettings;
+use tollgate_policy::identity::jwt::FetchSettings;
+use tollgate_policy::upstream::TlsFiles;
 
 table! {
     /// A way to identify callers.
@@ -119,4 +120,12 @@ settings! {
         /// The authorities that certificates are verified against, a PEM file. Default: the system's.
         ca_file: Option<AuthoritiesPem> => "id-ca.pem",
     }
+    make FetchSettings {
+        refresh,
+        unknown_kid,
+        timeout,
+        hosts,
+        private_addresses,
+        tls: TlsFiles { ca: ca_file, ..TlsFiles::default() },
+    };
 }

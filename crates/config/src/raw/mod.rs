@@ -29,7 +29,7 @@ use super::validate::responses::HeaderText;
 use super::validate::tests_table::{Start, check_expect};
 use tollgate_limit::Micros;
 use tollgate_policy::Responses;
-use tollgate_policy::address::AddressPolicy;
+use tollgate_policy::identity::address::AddressPolicy;
 use tollgate_policy::upstream::Upstream;
 
 table! {

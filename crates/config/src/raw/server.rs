@@ -17,7 +17,7 @@ use crate::validate::server::{
 };
 use crate::validate::server_url::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
-use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
+use tollgate_policy::identity::address::{AddressPolicy, ForwardingHeader};
 use tollgate_policy::upstream::{PemFile, Server as UpstreamServer};
 
 settings! {
@@ -412,7 +412,7 @@ words! {
 const MANY: u64 = 10_000_000;
 
 settings! {
-    /// Sends a span of each sampled request to a collector of OpenTelemetry. It needs a gateway that was built with the feature `otlp`.
+    /// Sends a span of each sampled request to a collector of OpenTelemetry.
     pub struct Traces {
         /// The collector: OTLP over HTTP, in its JSON form.
         @required("url = \"http://127.0.0.1:4318/v1/traces\" names the collector") url: UpstreamServer as ServiceUrl => "http://127.0.0.1:4318/v1/traces",

@@ -5,9 +5,9 @@ use crate::quantity::bytes_words;
 use tollgate_limit::lease::Terms;
 use tollgate_limit::words::amount;
 use tollgate_limit::{Algorithm, Limit, Micros, Mode, OnFailover, Placement, WhenDown};
-use tollgate_policy::prices::ModelPrices;
-use tollgate_policy::source::Source;
-use tollgate_policy::usage::PerToken;
+use tollgate_policy::body::usage::PerToken;
+use tollgate_policy::claims::prices::ModelPrices;
+use tollgate_policy::identity::source::Source;
 use tollgate_policy::{Cost, Count, Policy, Rule, Settle, SettleFrom, StatusMatch};
 
 pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {

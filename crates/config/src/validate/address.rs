@@ -8,7 +8,7 @@ use crate::reader::Table;
 use crate::source::{At, Place};
 use crate::text::Text;
 use ipnet::IpNet;
-use tollgate_policy::address::{AddressPolicy, NetSet};
+use tollgate_policy::identity::address::{AddressPolicy, NetSet};
 
 forms! {
     /// A network, or one address.

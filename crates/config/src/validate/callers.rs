@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
@@ -15,8 +14,8 @@ use crate::raw::{RawCaller, RawFile};
 use crate::reader::{Node, Read};
 use crate::source::{At, Place};
 use crate::text::Text;
-use tollgate_policy::callers::digest_words;
-use tollgate_policy::identity::{Caller, Callers, parse_digest};
+use tollgate_policy::identity::callers::digest_words;
+use tollgate_policy::identity::{Callers, parse_digest};
 
 /// The name of a caller, and the caller, which has limits of its own.
 pub(crate) type OwnNumbers = (At<Text>, At<RawCaller>);
@@ -71,6 +70,9 @@ pub(crate) fn read(
             return None;
         }
     };
+    if let Some(callers) = quick(&content, tiers) {
+        return Some((callers, Vec::new()));
+    }
     let (table, errors) = DeTable::parse_recoverable(&content);
     let file = context
         .sources
@@ -112,6 +114,41 @@ pub(crate) fn read(
     Some((callers, own))
 }
 
+/// Reads a list whose lines are all as `tollgate hash` prints them, with a name and a tier or none.
+/// `None`: one of them is not, or is wrong, and the list is read as TOML. A long list takes a tenth of
+/// the time and of the memory so: TOML's reader makes a table of each line.
+fn quick(content: &str, tiers: &[&str]) -> Option<Callers> {
+    let by_name: HashMap<&str, usize> = tiers.iter().copied().zip(0..).collect();
+    let mut callers = Callers::of_tiers(tiers.iter().copied());
+    for line in content.lines().map(|line| line.trim_matches([' ', '\t'])) {
+        if line.is_empty() || line.starts_with('#') && !line.contains(char::is_control) {
+            continue;
+        }
+        let (key, rest) = quoted(line)?;
+        let (name, rest) = quoted(rest.strip_prefix(" = { name = ")?)?;
+        let (tier, rest) = match rest.strip_prefix(", tier = ") {
+            Some(rest) => quoted(rest).map(|(tier, rest)| (Some(tier), rest))?,
+            None => (None, rest),
+        };
+        let tier = match tier {
+            Some(tier) => Some(*by_name.get(tier)?),
+            None => None,
+        };
+        if rest != " }" || callers.len() >= CALLERS_MAX {
+            return None;
+        }
+        callers.push(parse_digest(key).ok()?, name, tier, false);
+    }
+    callers.sorted().ok()
+}
+
+/// The content of a string without escapes and variables, which is not empty, and what follows it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let (inside, rest) = text.strip_prefix('"')?.split_once('"')?;
+    let is_plain = |letter: char| !letter.is_control() && !matches!(letter, '\\' | '$');
+    (!inside.is_empty() && inside.chars().all(is_plain)).then_some((inside, rest))
+}
+
 /// The callers in tables of the main file that have limits of their own.
 pub(crate) fn of_main_file(raw: &RawFile) -> impl Iterator<Item = OwnNumbers> {
     let lists = entries_of(&raw.identities)
@@ -137,9 +174,8 @@ fn compile(
     context: &mut Context<'_>,
 ) -> Option<Callers> {
     let own: HashSet<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
-    let by_name: HashMap<&str, Arc<str>> =
-        tiers.iter().map(|tier| (*tier, Arc::from(*tier))).collect();
-    let mut entries: Vec<([u8; 32], Caller)> = Vec::with_capacity(named.entries.len());
+    let by_name: HashMap<&str, usize> = tiers.iter().copied().zip(0..).collect();
+    let mut callers = Callers::of_tiers(tiers.iter().copied());
     let mut places: HashMap<[u8; 32], Place> = HashMap::with_capacity(named.entries.len());
     let mut whole = named.broken.is_empty();
     for (key, caller) in &named.entries {
@@ -181,10 +217,9 @@ fn compile(
             continue;
         }
         let name = name.as_str();
-        let caller = Caller::new(name, tier.cloned(), own.contains(name));
-        entries.push((digest, caller));
+        callers.push(digest, name, tier.copied(), own.contains(name));
     }
-    Callers::new(entries).ok().filter(|_| whole)
+    callers.sorted().ok().filter(|_| whole)
 }
 
 /// The most keys in a file of callers, which take some 50 bytes each.

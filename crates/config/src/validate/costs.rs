@@ -19,7 +19,7 @@ use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_limit::words;
-use tollgate_policy::usage::Preset;
+use tollgate_policy::body::usage::Preset;
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 
 /// What one variant of a limit can pay at once.

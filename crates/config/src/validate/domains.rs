@@ -15,7 +15,7 @@ use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_limit::Rate;
 use tollgate_policy::Domains;
-use tollgate_policy::domains::{DescriptorRule, Step};
+use tollgate_policy::claims::domains::{DescriptorRule, Step};
 
 pub use envoy_files::EnvoyFile;
 pub(crate) use envoy_files::EnvoyFiles;

@@ -8,8 +8,10 @@ use crate::raw::RawJwt;
 use crate::reader::{Field, defaults};
 use crate::source::At;
 use crate::text::Text;
+use tollgate_policy::identity::jwt::{
+    Algorithm, FetchSettings, JwtPolicy, KeysUrl, may_be_fetched,
+};
 use tollgate_policy::identity::{JwtSettings, parse_algorithm};
-use tollgate_policy::jwt::{Algorithm, FetchSettings, JwtPolicy, KeysUrl, may_be_fetched};
 
 /// How tokens are verified; `None`: they cannot be, which was reported.
 pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtPolicy> {
@@ -120,13 +122,17 @@ fn url(written: &At<Text>, of_issuer: bool, context: &mut Context<'_>) -> Option
         ),
         false => text.to_owned(),
     };
-    let read = whole.parse::<Uri>().ok();
-    let read = read.filter(|_| !text.contains(['@', '#']) && !(of_issuer && text.contains('?')));
-    let Some(url) = read.filter(|url| url.host().is_some_and(|host| !host.is_empty())) else {
+    let has_more = text.contains(['@', '#']) || of_issuer && text.contains('?');
+    let read = whole.parse::<Uri>().ok().filter(|_| !has_more);
+    let has_host = |url: &Uri| url.host().is_some_and(|host| !host.is_empty());
+    let Some(url) = read.filter(has_host) else {
         let title = format!("keys cannot be fetched from `{text}`");
         context
             .error(title, written.place, "this is no URL of a document")
-            .help("write \"https://id.example.com/.well-known/jwks.json\"");
+            .help(match of_issuer {
+                true => "write \"https://id.example.com\"",
+                false => "write \"https://id.example.com/.well-known/jwks.json\"",
+            });
         return None;
     };
     if let Err(why) = may_be_fetched(&url) {

@@ -24,7 +24,7 @@ use crate::settings::Store;
 use crate::source::At;
 use tiers::Tier;
 use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, WhenDown};
-use tollgate_policy::prices::Prices;
+use tollgate_policy::claims::prices::Prices;
 use tollgate_policy::{Count, Rule, Scope, ScopePart};
 
 #[derive(Debug, Default)]

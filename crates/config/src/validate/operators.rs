@@ -6,7 +6,7 @@ use crate::reader::Table;
 use crate::settings::{Admin, Listener, Operator};
 use crate::source::At;
 use crate::text::Text;
-use tollgate_policy::callers::digest_words;
+use tollgate_policy::identity::callers::digest_words;
 use tollgate_policy::identity::parse_digest;
 
 forms! {

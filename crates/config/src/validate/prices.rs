@@ -10,9 +10,9 @@ use crate::quantity::micro_units;
 use crate::raw::{RawFile, RawLimit, RawPrice};
 use crate::source::{At, Place};
 use crate::text::Text;
-use tollgate_policy::prices::{ModelPrices, Price, PriceIndex, Prices};
-use tollgate_policy::source::Source;
-use tollgate_policy::usage::Usage;
+use tollgate_policy::body::usage::Usage;
+use tollgate_policy::claims::prices::{ModelPrices, Price, PriceIndex, Prices};
+use tollgate_policy::identity::source::Source;
 use tollgate_policy::{Cost, Settle, SettleFrom};
 
 forms! {

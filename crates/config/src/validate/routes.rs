@@ -22,7 +22,7 @@ use crate::raw::{RawDefaults, RawFile, RawRoute, RawRouteLimit};
 use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::text::Text;
-use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
+use tollgate_policy::routes::{Pattern, Route, RouteLimit, Target};
 use tollgate_policy::{Cost, ScopePart};
 
 #[derive(Debug, Default)]

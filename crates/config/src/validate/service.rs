@@ -37,7 +37,7 @@ pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
 mod tests {
     use crate::{Config, ConfigError, Loader, parse};
     use tollgate_limit::Timestamp;
-    use tollgate_policy::route::Target;
+    use tollgate_policy::routes::Target;
 
     const FILE: &str = "[limits.all]\nrate = \"1/second\"\nper = \"everyone\"\n\
                         [[routes]]\nmatch = \"/**\"\nlimits = [\"all\"]\n";

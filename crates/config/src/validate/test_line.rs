@@ -10,7 +10,7 @@ use crate::problem::near_or;
 use crate::quantity::duration;
 use crate::settings::{Sent, TestCaller};
 use tollgate_limit::Micros;
-use tollgate_policy::method::is_in_capitals;
+use tollgate_policy::routes::method::is_in_capitals;
 
 /// A word of the line, and the byte it begins at.
 #[derive(Clone, Copy)]

@@ -18,9 +18,9 @@ use crate::raw::RawFile;
 use crate::settings::{Listener, Server};
 pub(crate) use cluster::check_cluster;
 pub(crate) use conflicts::{IdentityPlace, Places, build_error};
+use tollgate_policy::claims::prices::Price;
 use tollgate_policy::identity::{Identity, Source, WhenUnknown};
-use tollgate_policy::prices::Price;
-use tollgate_policy::route::{
+use tollgate_policy::routes::{
     HostPattern, Pattern, Piece, Placeholder, Route, RouteLimit, Segment, Target,
 };
 use tollgate_policy::upstream::ServerAddress;

@@ -15,7 +15,7 @@ use crate::reader::{Table, literal};
 use crate::source::At;
 use crate::text::Text;
 use tollgate_limit::Micros;
-use tollgate_policy::route::{Route, RouteLimit};
+use tollgate_policy::routes::{Route, RouteLimit};
 use tollgate_policy::upstream::{
     HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, Upstream,
 };

@@ -19,7 +19,7 @@ use plan::{Applies, Plan};
 use tollgate_admission::Judged;
 use tollgate_limit::{Micros, Rate};
 use tollgate_limiter::{Cause, Decision, Denied};
-use tollgate_policy::domains::Entry;
+use tollgate_policy::claims::domains::Entry;
 use tollgate_policy::{Claims, TooManyBuckets};
 use tollgate_response::{RefusalForm, Refused};
 

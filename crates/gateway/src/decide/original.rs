@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, re
 use crate::headers::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use tollgate_net::listener::Address;
 use tollgate_net::server::{ConnInfo, TlsInfo};
-use tollgate_policy::address::{AddressPolicy, fold, parse_hop};
+use tollgate_policy::identity::address::{AddressPolicy, fold, parse_hop};
 use tollgate_response::Problem;
 
 const X_ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");

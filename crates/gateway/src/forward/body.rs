@@ -44,39 +44,28 @@ const _: () = assert!(size_of::<ResponseBody>() <= 40);
 /// resets the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// HTTP/2: the upstream's response broke off or was malformed.
     #[error("the upstream's response broke off")]
     Upstream(#[from] hyper::Error),
-    /// The upstream's connection broke in the middle of its response.
     #[error("the upstream's response broke off")]
     UpstreamBroken(#[source] io::Error),
-    /// The upstream's response is malformed after its head.
     #[error("the upstream's response is malformed")]
     UpstreamMalformed(#[source] Malformed),
-    /// The upstream closed its connection in the middle of its response.
     #[error("the upstream closed its connection in the middle of its response")]
     UpstreamClosed,
-    /// The upstream sent nothing for longer than its idle timeout.
     #[error("the upstream sent nothing for too long")]
     UpstreamIdle,
-    /// The upstream's response took longer in total than allowed.
     #[error("the upstream's response took too long in total")]
     UpstreamSlow,
     #[error("the request's body broke off")]
     Client(#[source] InboundError),
-    /// The chunks of the client's body are malformed.
     #[error("the request's body is malformed")]
     ClientMalformed,
-    /// The client left in the middle of its body.
     #[error("the client left in the middle of its body")]
     ClientGone,
-    /// The client's body is larger than the route allows.
     #[error("the request's body is too large")]
     TooBig,
-    /// The client sent nothing of its body for too long.
     #[error("the request's body stalled")]
     ClientIdle,
-    /// The client's body arrives more slowly than required.
     #[error("the request's body is too slow")]
     ClientSlow,
 }

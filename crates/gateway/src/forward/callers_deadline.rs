@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::headers::{HeaderSet, reads_deadline};
 use tollgate_limit::Micros;
-use tollgate_policy::route::HeaderEdits;
+use tollgate_policy::routes::HeaderEdits;
 
 /// The earliest deadline that the caller states for a request. The gateway keeps only that of a gRPC
 /// call; which ones the upstream keeps is not known.

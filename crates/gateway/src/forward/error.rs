@@ -11,29 +11,24 @@ use tollgate_net::client::Failure;
 /// The reason why a request got no response from its upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// No connection could be made.
     #[error("cannot connect")]
     Connect(#[source] io::Error),
     #[error("connecting took too long")]
     ConnectTimeout,
     #[error("TLS: {0}")]
     Tls(String),
-    /// Too many requests are in progress or waiting.
     #[error("too many requests to this upstream are under way")]
     Overloaded,
     #[error("the upstream has no server")]
     NoServer,
-    /// The response's head did not arrive in time.
     #[error("no response in time")]
     ResponseTimeout {
         /// Whether a deadline that the caller stated had passed by then. The upstream may have given
         /// up on the request at that deadline, so the caller may have caused the timeout.
         after_callers_deadline: bool,
     },
-    /// The upstream accepted nothing of the request's body for too long.
     #[error("the upstream did not accept the request's body in time")]
     UploadTimeout,
-    /// The response's head did not arrive within the client's own deadline.
     #[error("no response within the client's deadline")]
     ClientDeadline {
         /// Whether no part of the request was sent: it waited for a connection.
@@ -47,16 +42,12 @@ pub enum ForwardError {
     /// request's body, or has not sent all of it.
     #[error("no response in time, after a slow or unfinished upload")]
     SlowUpload,
-    /// HTTP/2: the connection broke, or the response is invalid.
     #[error("no usable response")]
     Response(#[source] hyper::Error),
-    /// The connection broke in the middle of the response's head.
     #[error("the response broke off")]
     Broken(#[source] io::Error),
-    /// The response is not valid HTTP/1.
     #[error("no usable response")]
     Malformed(#[source] Malformed),
-    /// The upstream closed its connection without a response.
     #[error("the connection closed without a response")]
     Closed,
     /// The response's Transfer-Encoding is not exactly `chunked`.
@@ -66,26 +57,20 @@ pub enum ForwardError {
     /// had passed or in the middle of a slow upload. The client may have caused that.
     #[error(transparent)]
     Provoked(Box<Self>),
-    /// HTTP/2: the stream was refused before it was processed.
     #[error("the stream was refused")]
     RefusedStream,
     /// HTTP/2: the server ended the connection with an error, for which this request or another one
     /// on the connection may be the reason.
     #[error("the server ended its connection with an error")]
     Aborted(#[source] hyper::Error),
-    /// HTTP/2: the server closes the connection, and has not processed the request.
     #[error("the server closes its connection")]
     GoingAway,
-    /// A 101 without a request for an upgrade.
     #[error("the upstream switched protocols without a request for it")]
     Upgrade,
-    /// An upgrade requested by extended CONNECT that cannot be requested from the upstream.
     #[error("the upgrade is not passed on")]
     Bridge,
-    /// The request's body could not be forwarded.
     #[error("the request's body could not be sent on")]
     Body(#[source] BodyError),
-    /// The path cannot be rewritten as the route requires.
     #[error("the path cannot be rewritten")]
     Rewrite,
 }

@@ -66,7 +66,7 @@ use tollgate_http1::Verbatim;
 use tollgate_limit::Micros;
 use tollgate_limiter::Permit;
 use tollgate_net::server::{Hold, Inbound, Interim, OnUpgrade, Window};
-use tollgate_policy::route::Route;
+use tollgate_policy::routes::Route;
 use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{FilledEdits, Guarded, Peer};
 pub use tunnel::{Carried, Tunnel};

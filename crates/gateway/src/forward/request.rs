@@ -24,7 +24,7 @@ use tollgate_http1::Verbatim;
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
-use tollgate_policy::route::HeaderEdits;
+use tollgate_policy::routes::HeaderEdits;
 use tollgate_policy::upstream::Upstream;
 
 pub(super) struct Outgoing {
@@ -53,7 +53,6 @@ pub(super) struct Outgoing {
     pub(super) interim: Option<Interim>,
     /// Headers that are written after the request's own.
     pub(super) origin: Option<Origin>,
-    /// Whether it has a Host.
     pub(super) hosted: bool,
     /// Whether the response headers need not be parsed.
     pub(super) verbatim: bool,

@@ -12,7 +12,7 @@ use super::{
     KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
     X_FORWARDED_PROTO, X_REAL_IP, reads_deadline,
 };
-use tollgate_policy::method::is_override;
+use tollgate_policy::routes::method::is_override;
 use tollgate_policy::{Guarded, looks_like};
 
 /// Drops fields that are not allowed in trailers (RFC 9110 6.5.1): framing, routing,

@@ -1,6 +1,6 @@
 //! The ring keeps what fits, and finds it by the id that a client was received.
 
-use tollgate_policy::address::AddressPolicy;
+use tollgate_policy::identity::address::AddressPolicy;
 use tollgate_policy::{PolicyParts, Reset, Responses};
 
 use super::*;

@@ -16,7 +16,7 @@ use crate::framing::RequestTarget;
 use crate::rejection::Rejection;
 use tollgate_limiter::Cause;
 use tollgate_net::server::{ConnInfo, Inbound};
-use tollgate_policy::route::{Route, Target};
+use tollgate_policy::routes::{Route, Target};
 use tollgate_policy::upstream::Balance;
 use tollgate_policy::{Descriptor, FilledEdits, Identified, Match, Policy};
 

@@ -9,7 +9,7 @@ use super::snapshot::Snapshot;
 use crate::framing::{self, Malformed, RequestTarget};
 use crate::headers::{HeaderSet, RequestHeaders, listed};
 use crate::rejection::Rejection;
-use tollgate_policy::route::{HostPattern, Route, Target};
+use tollgate_policy::routes::{HostPattern, Route, Target};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Descriptor, Policy};
 

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 
 use crate::forward::body::ResponseBody;
-use tollgate_policy::route::Route;
+use tollgate_policy::routes::Route;
 use tollgate_response::ALLOWED;
 
 /// The response of a route that is a redirect.

@@ -14,7 +14,7 @@ use crate::forward::body::ResponseBody;
 use tollgate_net::listener::Address;
 use tollgate_net::server::ConnInfo;
 use tollgate_policy::descriptor::normal_host;
-use tollgate_policy::template::{Placeholder, Template};
+use tollgate_policy::routes::template::{Placeholder, Template};
 
 /// What an authority gets for each token that it asks for at present. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -28,8 +28,8 @@ pub(crate) use access_log::log_unread;
 pub use end::Closing;
 use tollgate_admission::Account;
 use tollgate_limit::Micros;
+use tollgate_policy::body::json::Calls;
 use tollgate_policy::identity::Caller;
-use tollgate_policy::json::Calls;
 use tollgate_response::DecisionId;
 use tollgate_telemetry::TraceParent;
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::net::SocketAddrAny;
+#[cfg(target_os = "linux")]
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -88,12 +90,7 @@ impl AsyncListener {
         match self {
             Self::Tcp(socket) => loop {
                 ready!(socket.poll_read_ready(context))?;
-                let accepted = socket.try_io(Interest::READABLE, || {
-                    Ok(acceptfrom_with(
-                        socket,
-                        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-                    )?)
-                });
+                let accepted = socket.try_io(Interest::READABLE, || Ok(accept_from(socket)?));
                 match accepted {
                     Ok((fd, peer)) => {
                         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
@@ -110,6 +107,21 @@ impl AsyncListener {
             }),
         }
     }
+}
+
+/// Accepts a connection that does not wait, and that programs started later do not get.
+#[cfg(target_os = "linux")]
+fn accept_from(socket: &TcpStream) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
+    acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+}
+
+/// Another system takes three calls for it.
+#[cfg(not(target_os = "linux"))]
+fn accept_from(socket: &TcpStream) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
+    let (fd, peer) = rustix::net::acceptfrom(socket)?;
+    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    Ok((fd, peer))
 }
 
 enum Turn {

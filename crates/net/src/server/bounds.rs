@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::{ServerState, Settings};
-use tollgate_policy::address::network;
+use tollgate_policy::identity::address::network;
 
 /// Open connections, counted over all workers.
 #[derive(Debug, Default)]

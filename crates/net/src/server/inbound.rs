@@ -96,14 +96,12 @@ enum Kind {
 
 #[derive(Debug, thiserror::Error)]
 pub enum InboundError {
-    /// The connection ended in the middle of it, or was closed.
     #[error("the connection ended in the middle of the body")]
     Closed,
     #[error("the connection broke")]
     Io(#[source] std::io::Error),
     #[error("the body is malformed")]
     Malformed(#[source] Malformed),
-    /// HTTP/2: its stream was reset, or its connection ended.
     #[error("the stream broke off")]
     Http2(#[source] hyper::Error),
 }

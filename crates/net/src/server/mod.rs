@@ -35,7 +35,7 @@ use super::listener::{Address, Bound};
 use super::worker::{Worker, Workers};
 use tollgate_http1::Verbatim;
 use tollgate_policy::Peer;
-use tollgate_policy::address::NetSet;
+use tollgate_policy::identity::address::NetSet;
 
 pub use bounds::Bounds;
 pub use http2::state::Hold;

@@ -93,7 +93,6 @@ pub enum UnreadReason {
     Malformed,
     /// The head is too large.
     TooLarge,
-    /// The target is too long.
     TargetTooLong,
 }
 

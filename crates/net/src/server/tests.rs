@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 
 use super::Settings;
 use running::{read_answer, read_to_end, run, start, wait_until};
-use tollgate_policy::address::NetSet;
+use tollgate_policy::identity::address::NetSet;
 
 #[test]
 fn a_connection_serves_many_requests_one_after_another_and_pipelined() {

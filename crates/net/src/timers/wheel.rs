@@ -51,7 +51,6 @@ struct Entry {
     hung_at: u64,
     previous: u32,
     next: u32,
-    /// The next free entry, if this one is free.
     next_free: u32,
     waker: Option<Waker>,
 }

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::BodyFlaw;
-use crate::json;
+use crate::body::json;
 use tollgate_limit::hex;
 
 /// The digests of the values at those `paths` that are `asked` for, with their places. All calls of a

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::wanted::{Wanted, WantedFacts};
 use super::{BodyFlaw, OperationFlaw, graphql};
-use crate::json::{self, Calls, Member, Members, PathSet, Value};
-use crate::source::{self, Source};
+use crate::body::json::{self, Calls, Member, Members, PathSet, Value};
+use crate::identity::source::{self, Source};
 use tollgate_limit::hex;
 
 /// How far the body of a request was read.

@@ -5,7 +5,7 @@
 //! it does not matter how the body was cut into pieces.
 
 use super::BodyFlaw;
-use crate::source::is_odd_blank;
+use crate::identity::source::is_odd_blank;
 
 #[derive(Debug, Default)]
 pub(super) struct Opening {

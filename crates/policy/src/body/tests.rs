@@ -3,8 +3,8 @@ mod graphql;
 use http::{HeaderMap, HeaderValue};
 
 use super::*;
-use crate::json::{CallId, Calls};
-use crate::source::Source;
+use crate::body::json::{CallId, Calls};
+use crate::identity::source::Source;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::facts::{HASH, STORED_WITHIN, document_names};
-use crate::json::{PathSet, Paths};
-use crate::source::Source;
+use crate::body::json::{PathSet, Paths};
+use crate::identity::source::Source;
 
 /// Everything that a policy may ask of bodies.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderName};
 use tollgate_limit::{Algorithm, Limit};
 
 use crate::body::BodyFacts;
+use crate::body::usage::PerToken;
+use crate::claims::prices::{ModelPrice, ModelPrices};
 use crate::descriptor::only_line;
-use crate::prices::{ModelPrice, ModelPrices};
-use crate::route::{Match, Route};
-use crate::usage::PerToken;
+use crate::routes::{Match, Route};
 use crate::{Cost, Rule, Settle};
 
 /// The body of a request, as far as costs depend on it.

@@ -6,10 +6,10 @@ use tollgate_limit::{KeyBytes, Mode};
 
 use super::{Charge, Claims, Identified, SentBody, is_enforced};
 use crate::Policy;
+use crate::claims::plan::Plan;
+use crate::claims::prices::ModelPrice;
 use crate::identity::{Evidence, IdentityRefusal};
-use crate::plan::Plan;
-use crate::prices::ModelPrice;
-use crate::route::Match;
+use crate::routes::Match;
 
 impl Plan {
     /// Resolves every identity the route needs, and the key under each of its scopes, into

@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 use super::{
     How, Identity, IdentityReason, IdentityRefusal, Resolved, Source, WhenMissing, WhenUnknown,
 };
-use crate::address::AddressPolicy;
 use crate::descriptor::Descriptor;
-use crate::jwt::VerifiedClaims;
-use crate::keys;
-use crate::route::Route;
-use crate::source::{self, Ambiguous};
+use crate::identity::address::AddressPolicy;
+use crate::identity::jwt::VerifiedClaims;
+use crate::identity::keys;
+use crate::identity::source::{self, Ambiguous};
+use crate::routes::Route;
 use tollgate_limit::KeyBytes;
 
 /// Whether to verify a token that was not verified before.

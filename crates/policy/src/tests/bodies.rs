@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::fixtures::{by, identity, policy, route, rule, send};
+use crate::body::usage::{Number, Preset, TokenKind, Usage};
 use crate::identity::WhenMissing;
-use crate::route::Route;
-use crate::source::Source;
-use crate::usage::{Number, Preset, TokenKind, Usage};
+use crate::identity::source::Source;
+use crate::routes::Route;
 use crate::{
     BodyCost, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, Cost, OperationFlaw, Policy,
     PolicyParts, Scope, SentBody, Settle, SettleFrom,

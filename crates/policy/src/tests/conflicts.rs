@@ -4,7 +4,7 @@ use http::HeaderName;
 
 use super::fixtures::{by, identity, parts, route, rule, with_callers};
 use crate::identity::{WhenMissing, WhenUnknown};
-use crate::route::Template;
+use crate::routes::Template;
 use crate::{BuildError, Policy, Rule, Scope};
 
 #[test]

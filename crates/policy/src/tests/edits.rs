@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::fixtures::{NOW, by, identity, policy, route, rule, send, with_callers};
 use crate::identity::{WhenMissing, WhenUnknown};
-use crate::route::Template;
+use crate::routes::Template;
 
 #[test]
 fn edits_remove_headers_spelt_like_keys_or_edited_headers() {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-use crate::address::AddressPolicy;
-use crate::callers::{Caller, Callers, parse_digest};
+use crate::identity::address::AddressPolicy;
+use crate::identity::callers::{Caller, Callers, parse_digest};
+use crate::identity::source::Source;
 use crate::identity::{Identity, WhenMissing, WhenUnknown};
-use crate::pattern::Pattern;
-use crate::route::{HeaderEdits, Route, RouteLimit, Target};
-use crate::source::Source;
+use crate::routes::pattern::Pattern;
+use crate::routes::{HeaderEdits, Route, RouteLimit, Target};
 use crate::{
     Cost, Count, Descriptor, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart,
-    keys,
+    identity::keys,
 };
 use tollgate_limit::{Limit, Mode, fixtures};
 

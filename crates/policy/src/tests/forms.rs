@@ -2,7 +2,7 @@
 
 use super::fixtures::{by, identity, policy, route, rule, send};
 use crate::identity::WhenMissing;
-use crate::source::Source;
+use crate::identity::source::Source;
 use crate::{BodyFlaw, BodyRefusal};
 
 /// The user that a form names, for a request with this target.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::fixtures::{policy, route, rule, send};
+use crate::body::usage::{Preset, Usage};
+use crate::claims::prices::{ModelPrices, Price, PriceIndex, Prices};
 use crate::identity::IdentityReason;
-use crate::prices::{ModelPrices, Price, PriceIndex, Prices};
-use crate::source::Source;
-use crate::usage::{Preset, Usage};
+use crate::identity::source::Source;
 use crate::{
     BodyCost, BodyFacts, BodyReading, Claimed, Claims, Cost, Identified, Policy, Scope, Settle,
     SettleFrom,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fixtures::{by, identity, limit, policy, route, rule, send, with_callers};
-use crate::callers::{Caller, Callers, parse_digest};
+use crate::identity::callers::{Caller, Callers, parse_digest};
 use crate::identity::{WhenMissing, WhenUnknown};
 use crate::{Policy, Scope, ScopePart};
 use tollgate_limit::Mode;
@@ -140,7 +140,7 @@ fn a_caller_with_numbers_of_its_own_keeps_its_bucket_and_its_tier() {
         WhenUnknown::Refuse,
     );
     let acme = Caller::new("acme", Some("pro".into()), true);
-    let digest = parse_digest(&crate::callers::digest_words(b"test")).expect("a digest");
+    let digest = parse_digest(&crate::identity::callers::digest_words(b"test")).expect("a digest");
     tenant.callers = Some(arc_swap::ArcSwap::from_pointee(
         Callers::new([(digest, acme)]).expect("one caller"),
     ));

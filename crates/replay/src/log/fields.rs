@@ -178,7 +178,6 @@ fn split(line: &[u8], mark: u8) -> Vec<Vec<u8>> {
     let mut output = vec![0; line.len() + 1];
     let mut ends = vec![0; line.iter().filter(|byte| **byte == mark).count() + 2];
     let (_, _, mut wrote, mut fields) = reader.read_record(line, &mut output, &mut ends);
-    // The end of the input ends the last field.
     let (_, _, more, last) = reader.read_record(&[], &mut output[wrote..], &mut ends[fields..]);
     wrote += more;
     fields += last;

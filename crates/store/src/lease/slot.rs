@@ -13,7 +13,6 @@ pub(super) trait Word {
     fn new(value: u64) -> Self;
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    /// Replaces the value and returns the old one.
     fn swap(&self, value: u64, order: Ordering) -> u64;
     /// Replaces `old` by `new` with acquire and release ordering; it may fail spuriously. Returns
     /// the current value on failure.

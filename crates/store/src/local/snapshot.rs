@@ -31,10 +31,8 @@ pub(super) use heading::Name;
 /// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// It could not be read or written.
     #[error("cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// It is not a snapshot, or has another version.
     #[error("not a snapshot of this version")]
     Version,
     #[error("damaged: {0}")]

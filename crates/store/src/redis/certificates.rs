@@ -41,7 +41,6 @@ impl Certificates {
     }
 }
 
-/// The connection settings of this server with these certificates.
 pub(super) fn with_certificates(
     server: ConnectionInfo,
     certificates: Option<&Certificates>,

@@ -108,24 +108,6 @@ pub struct Charge<'r> {
     pub outcome: &'static str,
 }
 
-impl Usage<'_> {
-    fn json(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(b",\"usage\":{\"model\":\"");
-        escape::json(into, self.model.as_bytes());
-        into.push(b'"');
-        for (kind, count) in &self.tokens {
-            into.extend_from_slice(b",\"");
-            into.extend_from_slice(kind.as_bytes());
-            field(into, b"\":", *count);
-        }
-        if let Some(cost) = self.cost {
-            field(into, b",\"cost\":", cost);
-            word(into, b",\"currency\":\"", self.currency);
-        }
-        into.push(b'}');
-    }
-}
-
 impl Record<'_> {
     /// The record as a line of the log.
     pub fn line(&self, format: Format, keys: &Keys) -> Vec<u8> {
@@ -274,6 +256,24 @@ impl Record<'_> {
             into.push(b'"');
         }
         into.push(b'\n');
+    }
+}
+
+impl Usage<'_> {
+    fn json(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(b",\"usage\":{\"model\":\"");
+        escape::json(into, self.model.as_bytes());
+        into.push(b'"');
+        for (kind, count) in &self.tokens {
+            into.extend_from_slice(b",\"");
+            into.extend_from_slice(kind.as_bytes());
+            field(into, b"\":", *count);
+        }
+        if let Some(cost) = self.cost {
+            field(into, b",\"cost\":", cost);
+            word(into, b",\"currency\":\"", self.currency);
+        }
+        into.push(b'}');
     }
 }
 

@@ -58,17 +58,10 @@ async fn layer_line_lets_a_request_wait_for_what_another_has_reserved() {
     // A request reserves six of ten, and costs one.
     let limit = Limit::token_bucket(Rate::per_day(1), 10)
         .set("cost", r#"{ header = "x-most", default = 6, max = 6 }"#)
-        .set("settle", r#"{ from = "header:x-cost" }"#)
+        .set("settle", r#"{ from = "json:cost" }"#)
         .max_wait(Duration::from_secs(60));
     let (layer, _) = one(limit);
-    let mut service = layer.layer(service_fn(|_: Request<Empty<Bytes>>| {
-        let response = Response::builder().header("x-cost", "1");
-        ready(Ok::<_, Infallible>(
-            response
-                .body(Full::<Bytes>::from("body"))
-                .expect("a response"),
-        ))
-    }));
+    let mut service = layer.layer(responds(200, "{\"cost\":1}"));
     let response = service.ready().await.expect("ready").call(request("/"));
     let running = response.await.expect("a response");
     let waits = tokio::spawn(service.ready().await.expect("ready").call(request("/")));

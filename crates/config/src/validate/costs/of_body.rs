@@ -7,9 +7,9 @@ use crate::raw::RawCost;
 use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::text::Text;
-use tollgate_policy::route::ParseError;
-use tollgate_policy::source::json_path;
-use tollgate_policy::usage::Preset;
+use tollgate_policy::body::usage::Preset;
+use tollgate_policy::identity::source::json_path;
+use tollgate_policy::routes::ParseError;
 use tollgate_policy::{BodyCost, Cost};
 
 /// A cost that the body says; `None`: another part of the request says it.

@@ -14,8 +14,8 @@ use crate::source::{At, Place};
 use crate::text::Text;
 use crate::validate::responses::header_name_of;
 use tollgate_policy::SettleFrom;
-use tollgate_policy::json::PATHS_MAX;
-use tollgate_policy::usage::{Number, TokenKind, Usage, Weights};
+use tollgate_policy::body::json::PATHS_MAX;
+use tollgate_policy::body::usage::{Number, TokenKind, Usage, Weights};
 
 #[derive(Clone, Debug)]
 pub(crate) enum SettleSource {

@@ -12,7 +12,7 @@ use crate::source::{At, Place};
 use crate::text::Text;
 use crate::validate::limits::{Written, window_of_clock};
 use tollgate_limit::{Mode, Rate};
-use tollgate_policy::domains::{DescriptorRule, Step};
+use tollgate_policy::claims::domains::{DescriptorRule, Step};
 
 forms! {
     /// Files of envoyproxy/ratelimit, read.

@@ -7,7 +7,7 @@ use crate::raw::RuleOfDescriptors;
 use crate::source::Place;
 use crate::validate::names_of;
 use tollgate_limit::{Kind, Micros};
-use tollgate_policy::domains::{ADDRESS_KEYS, DescriptorRule, Step};
+use tollgate_policy::claims::domains::{ADDRESS_KEYS, DescriptorRule, Step};
 use tollgate_policy::{Cost, Count, Rule, ScopePart};
 
 impl Compiler<'_, '_> {

@@ -10,7 +10,7 @@ use crate::reader::Field;
 use crate::source::{At, Place};
 use crate::validate::callers::OwnNumbers;
 use crate::validate::{check_name, entries_of, entry_of, names_of};
-use tollgate_policy::callers::own_numbers;
+use tollgate_policy::identity::callers::own_numbers;
 
 /// A tier's name, and its numbers for one limit.
 pub(super) type Tier = (At<String>, At<RawTier>);

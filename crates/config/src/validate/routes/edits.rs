@@ -9,7 +9,7 @@ use crate::source::At;
 use crate::text::Text;
 use crate::validate::entries_of;
 use crate::validate::responses::headers_of;
-use tollgate_policy::route::{HeaderEdits, Pattern, Segment, Template};
+use tollgate_policy::routes::{HeaderEdits, Pattern, Segment, Template};
 
 pub(super) fn edits(
     field: &Field<RawHeaders>,

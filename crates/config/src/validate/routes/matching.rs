@@ -11,10 +11,10 @@ use crate::source::{At, Place};
 use crate::text::Text;
 use crate::validate::responses::{header_value, headers_of};
 use crate::validate::{entries_of, is_read};
-use tollgate_policy::method::is_in_capitals;
-use tollgate_policy::pattern::Segment;
-use tollgate_policy::route::{HostPattern, Pattern};
-use tollgate_policy::source::Source;
+use tollgate_policy::identity::source::Source;
+use tollgate_policy::routes::method::is_in_capitals;
+use tollgate_policy::routes::pattern::Segment;
+use tollgate_policy::routes::{HostPattern, Pattern};
 
 pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pattern> {
     let written = at.r#match.get()?;

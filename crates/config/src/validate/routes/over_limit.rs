@@ -6,8 +6,8 @@ use crate::source::At;
 use crate::text::Text;
 use crate::validate::list_of;
 use tollgate_policy::TARGETS_MAX;
-use tollgate_policy::prices::PriceIndex;
-use tollgate_policy::route::{OverLimit, RouteLimit, Target};
+use tollgate_policy::claims::prices::PriceIndex;
+use tollgate_policy::routes::{OverLimit, RouteLimit, Target};
 
 impl Compiler<'_, '_> {
     /// `over_limit`. `limits`: those of the route; `None`: they could not be read.

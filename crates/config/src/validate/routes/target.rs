@@ -8,7 +8,7 @@ use crate::raw::{RawRedirect, RawRespond, RawRoute};
 use crate::source::{At, Place};
 use crate::text::Text;
 use crate::validate::names_of;
-use tollgate_policy::route::Target;
+use tollgate_policy::routes::Target;
 
 impl Compiler<'_, '_> {
     /// `upstream`, `respond` or `redirect`.

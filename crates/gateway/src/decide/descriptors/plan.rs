@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::{DescriptorAsked, DescriptorStatus, StatusOfLimit};
 use tollgate_limit::{Limit, Micros, Standing, UNITS_MAX, Verdict};
 use tollgate_limiter::{Denied, Outcome};
-use tollgate_policy::domains::DescriptorMatch;
+use tollgate_policy::claims::domains::DescriptorMatch;
 use tollgate_policy::{Claims, Policy, TooManyBuckets};
 
 /// What applies to one descriptor.

@@ -7,8 +7,8 @@ use http::{HeaderMap, Uri};
 
 use crate::forward::ForwardError;
 use tollgate_limit::hex;
-use tollgate_policy::path::{normalise_with_slashes, with_one_slash};
-use tollgate_policy::route::Route;
+use tollgate_policy::routes::Route;
+use tollgate_policy::routes::path::{normalise_with_slashes, with_one_slash};
 use tollgate_policy::upstream::{HostPolicy, Server};
 
 /// Points a prepared request at `server`: sets its Host or `:authority` and its base path.

@@ -11,8 +11,8 @@ use crate::headers::DEADLINES;
 use http::HeaderName;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
-use tollgate_policy::route::Route;
-use tollgate_policy::template::Template;
+use tollgate_policy::routes::Route;
+use tollgate_policy::routes::template::Template;
 
 /// The cause of the response with this first line and these lines to a request with these lines.
 fn cause(request: &str, response: &str) -> Cause {

@@ -6,9 +6,9 @@ use http::HeaderName;
 
 use super::origin::{OK, Origin};
 use super::relay::{gateway_on, route, upstream};
-use tollgate_policy::address::AddressPolicy;
-use tollgate_policy::route::{HeaderEdits, Route};
-use tollgate_policy::template::Template;
+use tollgate_policy::identity::address::AddressPolicy;
+use tollgate_policy::routes::template::Template;
+use tollgate_policy::routes::{HeaderEdits, Route};
 use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{
     BodySettings, Domains, FilledEdits, Identified, Match, Peer, Policy, PolicyParts, Reset,

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::origin::{OK, Origin};
 use super::relay::{gateway, gateway_on, route, upstream};
 use super::wire::{read_head, read_response};
-use tollgate_policy::route::Template;
+use tollgate_policy::routes::Template;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 

@@ -20,7 +20,7 @@ use tollgate_limiter::{Cause, Decision, Limiter};
 use tollgate_net::listener::{Address, Listen, bind};
 use tollgate_net::server::{ConnInfo, Handler, Inbound, ServerState, Settings, serve};
 use tollgate_net::worker::Workers;
-use tollgate_policy::route::{HeaderEdits, HostPattern, Pattern, Route, Target};
+use tollgate_policy::routes::{HeaderEdits, HostPattern, Pattern, Route, Target};
 use tollgate_policy::upstream::{
     Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
 };

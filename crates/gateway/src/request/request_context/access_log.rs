@@ -9,7 +9,7 @@ use tollgate_admission::settle::{self, Used};
 use tollgate_limit::{Role, Timestamp};
 use tollgate_net::server::Unread;
 use tollgate_policy::Charge;
-use tollgate_policy::usage::TokenKind;
+use tollgate_policy::body::usage::TokenKind;
 use tollgate_response::DecisionId;
 use tollgate_telemetry::access;
 

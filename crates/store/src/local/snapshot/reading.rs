@@ -128,7 +128,6 @@ impl<'l> Restoring<'l> {
         }
     }
 
-    /// Reads one limit of the snapshot with its buckets.
     fn read_limit(&mut self, input: &mut impl Read) -> Result<(), SnapshotError> {
         let (name, numbers) = (Name::read(input)?, Numbers::read(input)?);
         let is_known = self.limits.iter().any(|limit| name.is_of(limit));

@@ -24,7 +24,6 @@ impl Script {
         Self { text, hash }
     }
 
-    /// Runs it on one key.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         wire: &mut MultiplexedConnection,
