@@ -216,6 +216,30 @@ def steps():
     step(proved, "leases: a charge", leases, lambda o: kept(charged(o, b, level, more), out, held, 0))
     step(proved, "leases: a refund", leases, lambda o: kept(leased_refunded(o, b, level, out, units), out, held, units))
 
+    # The ledger keeps sums. One gateway is seen alone (`mine` of `counted`), all others together (`held` of `out`).
+    mine, counted = z3.Reals("mine counted")
+    ledger = [b.owed == 0, 0 <= mine, mine <= counted, 0 <= held, held <= out, level + counted + out <= b.full, level >= b.floor]
+
+    def summed(level_after, mine_after, counted_after, out_after, risen):
+        return [
+            0 <= mine_after, mine_after <= counted_after, held <= out_after, level_after + counted_after + out_after <= b.full,
+            level_after + mine_after - level - mine <= risen,
+        ]
+
+    gone = [0 <= left, left <= units, units <= counted, left <= mine, mine - left <= counted - units]
+    step(proved, "ledger: time refills up to the room", ledger, lambda o: summed(grown(o, b, level, counted + out, elapsed), mine, counted, out, b.n * elapsed))
+    step(proved, "ledger: a gateway grants of what it holds", ledger + [price <= mine], lambda o: summed(level, mine - price, counted, out, -price))
+    step(proved, "ledger: units are leased", ledger + [units <= level], lambda o: summed(level - units, mine + units, counted + units, out, 0))
+    step(proved, "ledger: a return is taken", ledger + gone,
+         lambda o: summed(leased_refunded(o, b, level, counted - units + out, left), mine - left, counted - units, out, 0))
+    step(proved, "ledger: a return is lost", ledger + gone, lambda o: summed(level, mine - left, counted, out, 0))
+    step(proved, "ledger: a slot ends", ledger + gone, lambda o: summed(level, mine - left, counted - units, out, 0))
+    step(wrong, "ledger: units that are carried to a gateway and not counted", ledger + [units <= level],
+         lambda o: summed(level - units, mine + units, counted, out, 0))
+    # The second one finds the slot as full as the others' units make it.
+    step(wrong, "ledger: a return that is sent twice", ledger + gone + [units <= out],
+         lambda o: summed(leased_refunded(o, b, level, counted - units + out, left), mine - left, counted - units, out - units, 0))
+
     step(wrong, "refilled above the burst", reached, lambda o: [level + elapsed * b.n <= b.full])
     step(wrong, "refunded above the burst", reached, lambda o: [level + units <= b.full])
     step(wrong, "rounded up to whole units", reached, lambda o: [o.wait(elapsed * b.n, b.p) * b.p <= elapsed * b.n])

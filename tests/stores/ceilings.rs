@@ -52,9 +52,9 @@ fn spend(tariff: Tariff, kind: &str, url: &str, cuts: u64) {
             gateways[3].process.kill();
         }
     });
-    // Leases end within 300 ms by the store's clock; the question before may have brought one.
+    // Leases end within 1.3 s by the store's clock; the question before may have brought one.
     let charged = || {
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(1500));
         crowd::charged(&tariff, crowd.gateways[0])
     };
     crowd::check(&model, &outcome, &tariff, charged, cuts == 0);

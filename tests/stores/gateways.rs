@@ -337,14 +337,18 @@ fn one_that_leases_is_killed(kind: &str, url: &str) {
     std::thread::scope(|scope| {
         ask_on(scope, dying.port, 4, &stop, &granted);
         ask_on(scope, living.port, 4, &stop, &granted);
-        while start.elapsed() < Duration::from_secs(2) {
+        // (On a busy machine the bucket is at its limit before both have leased; then it takes a while.)
+        let both_lease = || dying.metric("store_leases") > 0 && living.metric("store_leases") > 0;
+        while start.elapsed() < Duration::from_secs(2)
+            || (!both_lease() && start.elapsed() < Duration::from_secs(60))
+        {
             std::thread::sleep(Duration::from_millis(20));
             counted("both");
         }
-        assert!(
-            dying.metric("store_leases") > 0 && living.metric("store_leases") > 0,
-            "both lease"
-        );
+        if !both_lease() {
+            stop.store(true, Ordering::Relaxed);
+            panic!("both lease");
+        }
         dying.process.kill();
         let (killed_at, before) = (Instant::now(), counted("killed"));
         while killed_at.elapsed() < Duration::from_secs(2) {
@@ -352,7 +356,7 @@ fn one_that_leases_is_killed(kind: &str, url: &str) {
             counted("one left");
         }
         let after = counted("one left");
-        // What the dead one held is forgotten after 300 ms; from then on the survivor gets all of the rate, as far as
+        // What the dead one held is forgotten after 1.3 s; from then on the survivor gets all of the rate, as far as
         // this machine lets it ask.
         assert!(
             after - before > 200,

@@ -13,7 +13,7 @@ const HOUR: Micros = Micros::from_secs(3600);
 /// Turns every plain row of a token bucket into one of which three units are leased for a long time.
 const LEASE: &str = "UPDATE tollgate_buckets
                      SET kind = 9, a = NULL, b = NULL, c = NULL, level = NULL, at = NULL,
-                         more = ARRAY[a, b, c, level - 3 * b, at, 5, 3, at + 3600000000]
+                         more = ARRAY[a, b, c, level - 3 * b, at, 3, at + 2200000]
                      WHERE octet_length(key) = 16";
 const ROWS: &str = "SELECT kind, epoch, a, b, c, level, at, more FROM tollgate_buckets
                     WHERE octet_length(key) = 16";

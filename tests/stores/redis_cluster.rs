@@ -252,7 +252,7 @@ async fn cluster_master_killed_or_frozen_fails_its_own_keys_and_no_others() {
     let store = cluster.connect().await;
     let limit = bucket("many", 0, 1 << 30, HOUR, 1 << 30);
     let callers = cluster.callers(&store, &limit, 6).await;
-    let gateways = cluster.place_of("tollgate:{gateways}");
+    let gateways = cluster.place_of("tollgate:{overrides}");
     // That of the gateways' own key, and another.
     for lost in [gateways, (gateways + 1) % 3] {
         let load = Load::default();

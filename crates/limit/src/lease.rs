@@ -13,6 +13,11 @@
 //! - a gateway that gives back `m` of `n` units subtracts `n` from `L` and adds `m` to `v`: the sum
 //!   does not rise.
 //!
+//! The store keeps a **ledger**, not a list: the sums of the leased units by the moment until which
+//! they count, rounded up to [`SLOT`]. So a bucket's row has at most [`SLOTS_MAX`] sums, whatever the
+//! number of gateways. A gateway sends a return at most once, and the store takes it only if the slot
+//! still holds as much; a return that is lost leaves its units unused until the slot ends.
+//!
 //! The units that can be granted (`v` and the rest of the leases) therefore never exceed the burst
 //! and never grow faster than the rate: in every span of T all gateways together grant at most
 //! `burst + rate x T`, as without leases. A gateway stops using a lease before the store stops
@@ -32,15 +37,16 @@ pub const PARTS: u64 = 10;
 /// The store counts a lease for this much longer than a gateway may use it, so that the rest can
 /// still be returned.
 pub const GRACE: Micros = Micros(200_000);
-pub const LIFE_MAX: Micros = Micros(100_000);
+pub const LIFE_MAX: Micros = Micros(1_000_000);
 /// The shortest life for which a lease is useful.
 pub const LIFE_MIN: Micros = Micros(20_000);
-/// Leases of one bucket at one time. Above this number, gateways ask for each request and lease
-/// only the units that requests wait for.
-pub const LEASES_MAX: usize = 64;
-/// Leases of one bucket at one time, including those that requests wait for: the maximum size of a
-/// bucket's row.
-pub const LEASES_MOST: usize = 512;
+/// The fewest units of a lease that is not waited for.
+pub const UNITS_LEAST: u64 = 2;
+/// A lease counts until the end of a slot: a tenth of the longest life.
+pub const SLOT: Micros = Micros(LIFE_MAX.0 / 10);
+/// The most slots of a ledger. Leases that are made at one moment end within `LIFE_MAX + GRACE + SLOT`,
+/// which is 13 slots.
+pub const SLOTS_MAX: usize = 16;
 /// Two clocks drift apart by at most one part in this many.
 pub const DRIFT_PER: u64 = 1000;
 
@@ -89,8 +95,8 @@ impl Terms {
         }
         let quota = bucket.quota();
         let most = quota.burst / PARTS;
-        if most < 2 {
-            let least = 2 * PARTS;
+        if most < UNITS_LEAST {
+            let least = UNITS_LEAST * PARTS;
             return no(
                 "burst",
                 format!(
@@ -109,8 +115,27 @@ impl Terms {
         Ok(Self { most, life })
     }
 
+    /// The most units of one lease: all of these gateways can have two, one that is used and the next,
+    /// or else one of the fewest units.
+    pub fn share(&self, gateways: u64) -> u64 {
+        let each = self.most / gateways.max(1);
+        (each / 2).max(each.min(UNITS_LEAST))
+    }
+
+    /// The most gateways that save calls: a lease of a single unit saves none.
+    pub fn gateways_most(&self) -> u64 {
+        self.most / UNITS_LEAST
+    }
+
+    /// How long the store counts a lease, at least.
     pub fn counted(&self) -> Micros {
         Micros(self.life.0 + GRACE.0)
+    }
+
+    /// Until when the store counts a lease that it makes at `at`, by its clock.
+    pub fn until(&self, at: Timestamp) -> Timestamp {
+        let end = at.after(self.counted()).as_micros();
+        Timestamp::from_micros(end.div_ceil(SLOT.0).saturating_mul(SLOT.0))
     }
 
     /// When a gateway stops using a lease that it requested at `sent`, by the gateway's clock. This
@@ -121,20 +146,16 @@ impl Terms {
     }
 }
 
-/// Units that a gateway holds, as the store counts them.
+/// Units that gateways hold, as the store counts them until a moment by its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
-    pub id: u64,
-    /// How many units were leased. Only the gateway knows how many are left.
-    pub units: u64,
-    /// The store counts the lease until this moment, by the store's clock.
+pub struct Slot {
     pub until: Timestamp,
+    pub units: u64,
 }
 
+/// What a gateway asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
-    /// The id the lease gets if it is granted.
-    pub id: u64,
+pub struct Request {
     /// The units the gateway would grant during the life of a lease.
     pub units: u64,
     /// The units that requests wait for now. They get what is available, as if they had asked one
@@ -142,11 +163,20 @@ pub struct Wish {
     pub needed: u64,
 }
 
+/// A lease that is given back: the slot that counts it, its units, and how many of them are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Return {
+    pub until: Timestamp,
+    pub units: u64,
+    pub left: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leased {
     /// The level in the store, without the leased units.
     pub level: Level,
-    pub leases: Vec<Lease>,
+    /// The slots that hold units, the first to end first.
+    pub ledger: Vec<Slot>,
 }
 
 impl Leased {
@@ -156,26 +186,26 @@ impl Leased {
                 level: bucket.full(),
                 at: now,
             },
-            leases: Vec::new(),
+            ledger: Vec::new(),
         }
     }
 
     pub fn out(&self) -> u64 {
-        self.leases.iter().map(|lease| lease.units).sum()
+        self.ledger.iter().map(|slot| slot.units).sum()
     }
 
-    /// Advances the bucket to `now`. A lease that has ended meanwhile held back the refilling until
+    /// Advances the bucket to `now`. A slot that has ended meanwhile held back the refilling until
     /// its end, and no longer.
     pub fn refill(&mut self, bucket: &TokenBucket, now: Timestamp) {
         let mut out = self.out();
         let ended = self
-            .leases
+            .ledger
             .iter()
-            .take_while(|lease| lease.until <= now)
+            .take_while(|slot| slot.until <= now)
             .count();
-        for lease in self.leases.drain(..ended) {
-            self.level = grown(bucket, self.level, out, lease.until);
-            out -= lease.units;
+        for slot in self.ledger.drain(..ended) {
+            self.level = grown(bucket, self.level, out, slot.until);
+            out -= slot.units;
         }
         self.level = grown(bucket, self.level, out, now);
     }
@@ -191,7 +221,8 @@ impl Leased {
         granted
     }
 
-    /// Leases units at `now`; returns how many. Zero: the gateway must ask for each request.
+    /// Leases units at `now`; returns how many. They count until [`Terms::until`] the bucket's moment.
+    /// Zero: the gateway must ask for each request.
     ///
     /// A lease gets at most the requested units, a tenth of the level, and what [`Terms::most`]
     /// leaves. The units that requests wait for come from the whole level.
@@ -199,50 +230,49 @@ impl Leased {
         &mut self,
         bucket: &TokenBucket,
         terms: &Terms,
-        wish: Wish,
+        request: Request,
         now: Timestamp,
     ) -> u64 {
         self.refill(bucket, now);
-        if self.leases.len() >= LEASES_MOST {
+        if self.ledger.len() >= SLOTS_MAX {
             return 0;
         }
         let whole = self.whole_units(bucket);
-        let ahead = wish
+        let ahead = request
             .units
             .min(whole / PARTS)
             .min(terms.most.saturating_sub(self.out()));
         // A single unit is what a request would draw anyway.
-        let ahead = if ahead < 2 || self.leases.len() >= LEASES_MAX {
-            0
-        } else {
-            ahead
-        };
-        let units = ahead.max(wish.needed.min(whole));
+        let ahead = if ahead < UNITS_LEAST { 0 } else { ahead };
+        let units = ahead.max(request.needed.min(whole));
         if units > 0 {
             self.level.level -= bucket.scaled(units);
-            let lease = Lease {
-                id: wish.id,
-                units,
-                until: now.after(terms.counted()),
-            };
-            let place = self
-                .leases
-                .partition_point(|other| other.until <= lease.until);
-            self.leases.insert(place, lease);
+            self.count(terms.until(self.level.at), units);
         }
         units
     }
 
-    /// Takes back the rest of a lease; returns whether the lease still counted. A repeated or late
-    /// return changes nothing.
-    pub fn give_back(&mut self, bucket: &TokenBucket, id: u64, left: u64, now: Timestamp) -> bool {
+    /// Counts units until a moment.
+    pub(crate) fn count(&mut self, until: Timestamp, units: u64) {
+        let place = self.ledger.partition_point(|slot| slot.until < until);
+        match self.ledger.get_mut(place) {
+            Some(slot) if slot.until == until => slot.units += units,
+            _ => self.ledger.insert(place, Slot { until, units }),
+        }
+    }
+
+    /// Takes back the rest of a lease; returns whether its slot still counted as much. Otherwise
+    /// nothing is changed.
+    pub fn give_back(&mut self, bucket: &TokenBucket, back: Return, now: Timestamp) -> bool {
         self.refill(bucket, now);
-        let Some(place) = self.leases.iter().position(|lease| lease.id == id) else {
+        let holds = |slot: &Slot| slot.until == back.until && slot.units >= back.units;
+        let Some(place) = self.ledger.iter().position(holds) else {
             return false;
         };
-        let lease = self.leases.remove(place);
+        self.ledger[place].units -= back.units;
+        self.ledger.retain(|slot| slot.units > 0);
         let cap = cap(bucket, self.out()).max(self.level.level);
-        self.level.level = (self.level.level + bucket.scaled(left.min(lease.units))).min(cap);
+        self.level.level = (self.level.level + bucket.scaled(back.left.min(back.units))).min(cap);
         true
     }
 

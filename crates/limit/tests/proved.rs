@@ -1,7 +1,7 @@
 //! The cases of `prove/proofs.py`: what its formulas give, which are proved there, this crate gives too.
 
 use tollgate_limit::bucket::Level;
-use tollgate_limit::lease::{Lease, Leased, Terms, Wish};
+use tollgate_limit::lease::{Leased, Request, Return, Slot, Terms};
 use tollgate_limit::{Change, Micros, Quota, Rate, Timestamp, TokenBucket};
 
 const NOW: u64 = 1_760_000_000_000_000;
@@ -68,20 +68,10 @@ impl Case {
 
     fn run_leased(&self, now: Timestamp) -> (i64, u64, u64) {
         let bucket = &self.bucket;
-        let lease = |id, units| Lease {
-            id,
-            units,
-            until: now.after(Micros(1)),
-        };
-        // What is given back is a lease of its own, beside the others.
-        let (others, own) = if self.step == "give_back" {
-            (0, self.out)
-        } else {
-            (self.out, 0)
-        };
+        let (until, units) = (now.after(Micros(1)), self.out);
         let mut leased = Leased {
             level: self.level,
-            leases: vec![lease(1, others), lease(2, own)],
+            ledger: vec![Slot { until, units }],
         };
         let granted = match self.step.as_str() {
             "lease_draw" => u64::from(leased.draw(bucket, self.units, now)),
@@ -90,18 +80,14 @@ impl Case {
                     most: 0,
                     life: Micros::ZERO,
                 };
-                leased.lease(
-                    bucket,
-                    &terms,
-                    Wish {
-                        id: 3,
-                        units: 0,
-                        needed: self.units,
-                    },
-                    now,
-                )
+                let needed = self.units;
+                leased.lease(bucket, &terms, Request { units: 0, needed }, now)
             }
-            "give_back" => u64::from(leased.give_back(bucket, 2, self.units, now)),
+            // Of the slot the whole is given back.
+            "give_back" => {
+                let left = self.units;
+                u64::from(leased.give_back(bucket, Return { until, units, left }, now))
+            }
             "lease_charge" | "lease_refund" => {
                 let change = if self.step == "lease_charge" {
                     Change::Charge { more: self.units }

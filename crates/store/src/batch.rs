@@ -59,7 +59,7 @@ pub(crate) use self::trouble::{Obstacle, Trouble};
 pub(crate) use self::unanswered::Unanswered;
 use super::StoreError;
 use super::wire_form::{Name, StoredState, WireForm};
-use tollgate_limit::lease::Wish;
+use tollgate_limit::lease::{Request, Return};
 use tollgate_limit::{Change, Corrects, Draw, Timestamp};
 
 /// Requests in one call: a few times the largest useful number. The rest wait for the next call.
@@ -205,10 +205,10 @@ pub(crate) struct Batch {
     pub(crate) buckets: Vec<(Name, Arc<WireForm>)>,
     pub(crate) corrections: Vec<(u32, Adjust)>,
     pub(crate) groups: Vec<Group>,
-    /// Leases given back, applied before the corrections: bucket, id, units left.
-    pub(crate) returns: Vec<(u32, u64, u64)>,
-    /// Requested leases, applied after the requests.
-    pub(crate) wishes: Vec<(u32, Wish)>,
+    /// Leases given back, applied before the corrections.
+    pub(crate) returns: Vec<(u32, Return)>,
+    /// Leases asked for, applied after the requests.
+    pub(crate) leases: Vec<(u32, Request)>,
     /// Identifies its corrections if they are sent again.
     pub(crate) receipt: Receipt,
 }
@@ -218,7 +218,7 @@ impl Batch {
     pub(crate) fn only_requests(&self) -> bool {
         !self.groups.is_empty()
             && self.corrections.is_empty()
-            && self.wishes.is_empty()
+            && self.leases.is_empty()
             && self.returns.is_empty()
     }
 
@@ -343,7 +343,13 @@ pub(crate) trait Link: 'static {
         )))
     }
 
-    /// Periodic work on an idle connection: heartbeats, sweeping.
+    /// Notifies the users of the document ([`Documents::changed`](documents::Documents::changed)) of
+    /// its changes, until the server cannot tell of them any more.
+    fn listen(&self, _connection: &Self::Connection) -> impl Future<Output = ()> {
+        std::future::pending()
+    }
+
+    /// Periodic work on an idle connection: heartbeats, which find the document's epoch, and sweeping.
     fn housekeep(&self, connection: &Self::Connection)
     -> impl Future<Output = Result<(), Trouble>>;
 

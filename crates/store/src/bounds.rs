@@ -7,6 +7,11 @@
 //! upper bound, and the server would refuse what it refuses. The reported wait counts from the
 //! moment the response *arrived*: it may be a round trip too long, never too short.
 //!
+//! All gateways learn the same moment of the next unit. Of a leased bucket that refuses many, each asks
+//! again at a moment of its own: so much later, at random, than without leases, as half to all of the
+//! gateways together need to get one unit each, at most [`SPREAD_MAX`]. So they make between one and two
+//! calls for each unit and not one for each gateway. (A lone caller is told the wait, and a leased limit may refuse early.)
+//!
 //! Three events break the bound: a refund by another gateway (the bound of a bucket that can be
 //! refunded is used for 50 ms only), a reload (a bound belongs to one set of numbers), and an
 //! operator's reset (for at most one wait).
@@ -19,7 +24,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Batch, Wants};
 use super::wire_form::{Name, StoredState, WireForm};
-use tollgate_limit::{Draw, Micros, Standing, StoredBucket, Timestamp};
+use tollgate_limit::{Algorithm, Draw, Micros, Standing, StoredBucket, Timestamp, Verdict};
 
 /// The number of locks over which the bounds are spread.
 const SHARDS: usize = 16;
@@ -27,6 +32,13 @@ const SHARDS: usize = 16;
 const SHARD_MAX: usize = 4096;
 /// The most that a server's clock gains on ours: one part in a thousand.
 const DRIFT_PER: u64 = 1000;
+/// The longest time by which a gateway asks later than there may be a unit.
+const SPREAD_MAX: Micros = Micros::from_secs(1);
+/// From how many refusals on a gateway asks later. A lone caller that waits as long as it is told is
+/// granted long before.
+const REFUSALS_LEAST: u32 = 16;
+/// More refusals are not counted, so that they are soon forgotten.
+const REFUSALS_MOST: u32 = 64;
 /// How long the bound of a bucket that can be refunded is used.
 const REFUNDABLE_AGE: Micros = Micros(50_000);
 
@@ -47,6 +59,10 @@ struct Bound {
     sent: Timestamp,
     /// Our clock when the response had arrived.
     received: Timestamp,
+    /// How many were refused here; a grant takes two of them away.
+    refusals: u32,
+    /// The server is not asked before this moment, by our clock.
+    until: Timestamp,
 }
 
 impl Bounds {
@@ -66,21 +82,33 @@ impl Bounds {
         let mut refused = false;
         let mut standings: SmallVec<[Standing; 4]> = SmallVec::new();
         for wanted in wants {
-            let shard = self.shard(wanted.name.hash).lock();
-            let bound = shard.get(&wanted.name.hash)?;
+            let mut shard = self.shard(wanted.name.hash).lock();
+            let bound = shard.get_mut(&wanted.name.hash)?;
             if !Arc::ptr_eq(&bound.shape, &wanted.shape) {
                 return None;
             }
-            if wanted.shape.refundable() && now.since(bound.sent) > REFUNDABLE_AGE {
+            let waits = bound.until.since(now);
+            let is_old = now.since(bound.sent) > REFUNDABLE_AGE;
+            if wanted.shape.refundable() && is_old && waits == Micros::ZERO {
                 return None;
             }
             let at_most = bound.standing(wanted.cost, bound.latest(now));
-            if !at_most.verdict.is_allow() && wanted.enforced {
+            let refuses = !at_most.verdict.is_allow() || waits > Micros::ZERO;
+            if refuses && wanted.enforced {
                 refused = true;
+                bound.refusals = (bound.refusals + 1).min(REFUSALS_MOST);
                 // The wait counts from the earliest moment that the server's clock can show.
                 let waited = now.since(bound.received);
                 let earliest = bound.server.after(Micros(waited.0 - waited.0 / DRIFT_PER));
-                standings.push(bound.standing(wanted.cost, earliest));
+                let mut standing = bound.standing(wanted.cost, earliest);
+                let own = match standing.verdict {
+                    Verdict::Deny { retry_after } => retry_after,
+                    Verdict::Allow { .. } => Some(Micros::ZERO),
+                };
+                standing.verdict = Verdict::Deny {
+                    retry_after: own.map(|own| own.max(waits)),
+                };
+                standings.push(standing);
             } else {
                 standings.push(at_most);
             }
@@ -115,19 +143,23 @@ impl Bounds {
     }
 
     /// Keeps the states from a call: buckets of requests that were refused, or whose next equal
-    /// request would be.
+    /// request would be. `granted`: how many of each group.
     pub(crate) fn learn(
         &self,
         batch: &Batch,
+        granted: &[u32],
         states: &[Option<StoredState>],
-        server: Timestamp,
-        sent: Timestamp,
-        received: Timestamp,
+        Learned {
+            server,
+            sent,
+            received,
+            gateways,
+        }: Learned,
     ) {
         if !self.on {
             return;
         }
-        for group in &batch.groups {
+        for (group, granted) in batch.groups.iter().zip(granted) {
             let exhausted = group.parts.iter().any(|part| {
                 let bucket = part.bucket as usize;
                 let (_, shape) = &batch.buckets[bucket];
@@ -140,8 +172,14 @@ impl Bounds {
                 if !exhausted {
                     // A bound that refuses nothing only costs a look-up: remove it, unless another
                     // request needs it.
-                    if group.parts.len() == 1 && !shard.is_empty() {
-                        shard.remove(&name.hash);
+                    if group.parts.len() == 1
+                        && let Some(bound) = shard.get_mut(&name.hash)
+                    {
+                        bound.refusals = bound.refusals.saturating_sub(2);
+                        // (That it refuses many is worth knowing when it is exhausted again.)
+                        if bound.refusals < REFUSALS_LEAST || shape.lease().is_none() {
+                            shard.remove(&name.hash);
+                        }
                     }
                     continue;
                 }
@@ -157,17 +195,21 @@ impl Bounds {
                         continue;
                     }
                 }
-                let state = states[part.bucket as usize].clone();
-                shard.insert(
-                    name.hash,
-                    Bound {
-                        shape: shape.clone(),
-                        state,
-                        server,
-                        sent,
-                        received,
+                let known = shard.get(&name.hash).map_or(0, |bound| bound.refusals);
+                let mut bound = Bound {
+                    shape: shape.clone(),
+                    state: states[part.bucket as usize].clone(),
+                    server,
+                    sent,
+                    received,
+                    refusals: match granted {
+                        0 => known.saturating_add(group.count).min(REFUSALS_MOST),
+                        _ => known.saturating_sub(2),
                     },
-                );
+                    until: received,
+                };
+                bound.spread(part.cost, gateways);
+                shard.insert(name.hash, bound);
             }
         }
     }
@@ -184,7 +226,39 @@ impl Bounds {
     }
 }
 
+/// When and where a call was made: the server's time, when it was sent and answered by our clock, and
+/// how many gateways use the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Learned {
+    pub(crate) server: Timestamp,
+    pub(crate) sent: Timestamp,
+    pub(crate) received: Timestamp,
+    pub(crate) gateways: u32,
+}
+
 impl Bound {
+    /// Sets when the server is asked again about a leased bucket that has refused many.
+    fn spread(&mut self, cost: u64, gateways: u32) {
+        let Algorithm::TokenBucket(bucket) = self.shape.algorithm() else {
+            return;
+        };
+        if self.shape.lease().is_none() || self.refusals < REFUSALS_LEAST {
+            return;
+        }
+        if let Verdict::Deny {
+            retry_after: Some(wait),
+        } = self.standing(cost, self.server).verdict
+        {
+            let each = bucket.quota().time_for(cost).0;
+            let all = each
+                .saturating_mul(gateways.saturating_sub(1).into())
+                .min(SPREAD_MAX.0);
+            let later = fastrand::u64(all / 2..=all);
+            let wait = wait.min(REFUNDABLE_AGE);
+            self.until = self.received.after(Micros(wait.0 + later));
+        }
+    }
+
     /// The latest moment that the server's clock can show.
     fn latest(&self, now: Timestamp) -> Timestamp {
         let age = now.since(self.sent);
@@ -218,6 +292,8 @@ mod tests {
             server: now,
             sent: now,
             received: now,
+            refusals: 0,
+            until: now,
         };
         bounds.shard(name.hash).lock().insert(name.hash, bound);
         assert_eq!(bounds.at_most(&name, &shape, now), Some(0));
@@ -230,5 +306,72 @@ mod tests {
                 "{amount}, {burst}"
             );
         }
+    }
+
+    /// A leased bucket of ten units a second that a hundred gateways use, and that refuses.
+    #[test]
+    fn bound_of_a_leased_bucket_that_refuses_many_is_asked_about_at_moments_apart() {
+        let names = Names::new(b"a test's secret");
+        let second = |lease| tollgate_limit::Limit {
+            lease,
+            ..fixtures::limit(
+                "l",
+                &tollgate_limit::Terms {
+                    burst: Some(100),
+                    ..fixtures::terms(tollgate_limit::Kind::TokenBucket, 10, Micros::from_secs(1))
+                },
+            )
+        };
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        // When a gateway asks again that has refused so many before.
+        let asks = |lease, before: u32| {
+            let bounds = Bounds::new(true);
+            let limit = second(lease);
+            let wants = names.wants(&[tollgate_limit::Claim::new(&limit, b"a", 1)]);
+            let batch = Batch {
+                buckets: vec![(wants[0].name, wants[0].shape.clone())],
+                groups: vec![crate::batch::Group {
+                    parts: smallvec::smallvec![crate::batch::Part {
+                        bucket: 0,
+                        cost: 1,
+                        enforced: true,
+                    }],
+                    count: before,
+                }],
+                ..Batch::default()
+            };
+            let empty = Some(State::Level(Level {
+                level: 0,
+                at: start,
+            }));
+            let learned = Learned {
+                server: start,
+                sent: start,
+                received: start,
+                gateways: 100,
+            };
+            bounds.learn(&batch, &[0], &[empty], learned);
+            let mut now = start;
+            while let Some(draw) = bounds.refuse(&wants, now) {
+                let Verdict::Deny {
+                    retry_after: Some(wait),
+                } = draw.standings[0].verdict
+                else {
+                    panic!("{draw:?}")
+                };
+                assert!(wait > Micros::ZERO);
+                now = now.after(Micros(1_000));
+            }
+            now.since(start).0 / 1_000
+        };
+        let refundable = REFUNDABLE_AGE.0 / 1_000 + 1;
+        assert_eq!(asks(true, REFUSALS_LEAST - 1), refundable, "too few");
+        assert_eq!(asks(false, 1_000), 100, "not leased: when there is a unit");
+        let mut all: Vec<u64> = (0..100).map(|_| asks(true, REFUSALS_LEAST)).collect();
+        all.sort_unstable();
+        assert!(all[0] >= 550 && all[99] <= 1_052, "{all:?}");
+        assert!(all[20] < 750 && all[80] > 850, "{all:?}");
+        all.dedup();
+        assert!(all.len() > 50, "{all:?}");
     }
 }

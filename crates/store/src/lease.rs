@@ -4,35 +4,35 @@
 //! The arithmetic, and the proof that nothing is over-granted, is in [`tollgate_limit::lease`]. The
 //! gateway's part: it uses a lease until its deadline and no longer ([`slot`]). It requests the
 //! next lease before the last one is used up, as large as the grants during the last lease, so that
-//! requests seldom wait. It returns the rest of a lease at its end, and all leases when it stops.
-//! If a gateway dies, its leases die with it, and the store forgets them when they expire.
+//! requests seldom wait, and one call renews the leases of many buckets. It returns the rest of a
+//! lease at its end, and all leases when it stops, each once: a return that is lost leaves its units
+//! unused until the store forgets them, as it does when a gateway dies.
 //!
 //! A request on several limits first takes its leased units here, then asks the store for the rest,
 //! and puts the units back unless it is granted: all or nothing, also in a cluster, where the
-//! buckets may be on different servers. A lease that ends meanwhile is returned after the units are
-//! back in it ([`units_out`]). If there is no unit here, the request asks the store for all of its
-//! claims at once. A cluster cannot do that, so there the request waits for a lease of as many
-//! units as requests wait for.
+//! buckets may be on different servers. A lease that is returned meanwhile is returned without them,
+//! and they follow. If there is no unit here, the request asks the store for all of its claims at once.
+//! A cluster cannot do that, so there the request waits for a lease of as many units as requests wait
+//! for.
 
 mod draw;
-mod units_out;
 mod held;
 mod slot;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 
-pub(crate) use self::held::{Held, Wishing};
-use self::units_out::Leaving;
+pub(crate) use self::held::{Held, Pending};
 pub use super::batch::LeaseCounters;
 use super::batch::Wanted;
 use super::wire_form::{Name, WireForm};
 use crate::clock::Clock;
+use tollgate_limit::lease::{Return, Terms};
 use tollgate_limit::{Micros, Timestamp};
 
 /// The number of locks over which the table is spread.
@@ -40,6 +40,9 @@ const SHARDS: usize = 16;
 /// Buckets in one shard. Above this number requests ask the store. 16 x 1024 x about 250 bytes: 4
 /// MiB.
 const SHARD_MAX: usize = 1024;
+/// A bucket with less demand than this during the life of a lease is not leased: a lease costs a call,
+/// and another one if the demand ends.
+const LEAST: u64 = 16;
 /// How often the leases are checked for expired ones.
 pub(crate) const SWEEP: Micros = Micros(10_000);
 
@@ -53,11 +56,11 @@ pub(crate) struct Leases {
     apart: bool,
     /// A bucket with less demand than this during the life of a lease is not leased.
     least: u64,
+    /// How many gateways use the store, as far as is known.
+    gateways: AtomicU32,
     shards: Vec<RwLock<Shard>>,
     live: Mutex<Live>,
     tasks: Mutex<Vec<Errand>>,
-    /// Returns that the store may not have received; the next sweep sends them again.
-    unheard: Mutex<Vec<Return>>,
     swept: AtomicU64,
     pub(crate) counters: LeaseCounters,
 }
@@ -71,36 +74,27 @@ struct Live {
 
 #[derive(Debug)]
 pub(crate) enum Errand {
-    Wish(Arc<Held>),
-    Return(Return),
+    Renew(Arc<Held>),
+    Return(Returned),
 }
 
 impl Errand {
     pub(crate) fn name(&self) -> &Name {
         match self {
-            Self::Wish(held) => held.name(),
+            Self::Renew(held) => held.name(),
             Self::Return(returned) => &returned.name,
         }
     }
 }
 
-/// The return of a lease. A repeated return counts once.
+/// A lease that is given back. It is sent once.
 #[derive(Clone, Debug)]
-pub(crate) struct Return {
+pub(crate) struct Returned {
     pub(crate) name: Name,
     pub(crate) shape: Arc<WireForm>,
-    pub(crate) id: u64,
-    /// The units left in it; `None`: all of them, if the lease exists.
-    pub(crate) left: Option<u64>,
-    /// The store counts the lease until this moment, by the clock of leases.
-    pub(crate) until: Timestamp,
-}
-
-impl Return {
-    /// The units left, as sent to the store: no lease has more.
-    pub(crate) fn units(&self) -> u64 {
-        self.left.unwrap_or(slot::LEFT_MAX)
-    }
+    pub(crate) back: Return,
+    /// The store counts the lease until this moment at least, by the clock of leases.
+    pub(crate) in_time: Timestamp,
 }
 
 impl Leases {
@@ -108,11 +102,11 @@ impl Leases {
         Self {
             clock,
             apart,
-            least: 2,
+            least: LEAST,
+            gateways: AtomicU32::new(1),
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             live: Mutex::default(),
             tasks: Mutex::default(),
-            unheard: Mutex::default(),
             swept: AtomicU64::new(0),
             counters: LeaseCounters::default(),
         }
@@ -127,6 +121,20 @@ impl Leases {
     /// costs more than it saves.
     pub(crate) fn with_least(self, least: u64) -> Self {
         Self { least, ..self }
+    }
+
+    /// Sets how many gateways use the store.
+    pub(crate) fn shared_by(&self, gateways: u32) {
+        self.gateways.store(gateways, Ordering::Relaxed);
+    }
+
+    pub(crate) fn gateways(&self) -> u32 {
+        self.gateways.load(Ordering::Relaxed)
+    }
+
+    /// The most units of one lease.
+    fn share(&self, terms: &Terms) -> u64 {
+        terms.share(self.gateways().into())
     }
 
     /// Whether leased units of the bucket that is `wanted` are held here.
@@ -178,63 +186,47 @@ impl Leases {
 
     /// Returns all leases of an entry.
     fn retire(&self, held: &Held) {
-        for leaving in held.empty() {
-            self.give_back(held, leaving);
+        for returned in held.empty() {
+            self.give_back(returned);
         }
     }
 
-    fn give_back(&self, held: &Held, leaving: Leaving) {
-        if self.clock.boot() >= leaving.until {
-            self.counters
-                .forfeited
-                .fetch_add(leaving.left, Ordering::Relaxed);
+    fn give_back(&self, returned: Returned) {
+        if self.clock.boot() >= returned.in_time {
+            self.forfeit(returned.back.left);
             return;
         }
         self.counters
             .given_back
-            .fetch_add(leaving.left, Ordering::Relaxed);
-        self.tasks
-            .lock()
-            .push(Errand::Return(held.returning(leaving)));
+            .fetch_add(returned.back.left, Ordering::Relaxed);
+        self.queue(Errand::Return(returned));
     }
 
-    /// Queues returns again that the store may not have received.
-    pub(crate) fn again(&self, returns: impl IntoIterator<Item = Return>) {
-        self.unheard.lock().extend(returns);
+    /// Queues a message that has not been sent.
+    pub(crate) fn queue(&self, errand: Errand) {
+        self.tasks.lock().push(errand);
     }
 
-    /// The store has responded to a call with these returns. It may have ignored those whose time
-    /// was over by then.
-    pub(crate) fn returned(&self, returns: impl IntoIterator<Item = Return>) {
-        let now = self.clock.boot();
-        self.forfeit(returns.into_iter().filter(|one| now >= one.until));
+    /// Counts units that are lost until the store forgets them: their return got no response, or may
+    /// have come too late.
+    pub(crate) fn forfeit(&self, left: u64) {
+        self.counters.forfeited.fetch_add(left, Ordering::Relaxed);
+    }
+
+    /// The store has responded to a call with a return.
+    pub(crate) fn returned(&self, left: u64, in_time: Timestamp) {
+        if self.clock.boot() >= in_time {
+            self.forfeit(left);
+        }
     }
 
     /// Nothing more is sent to the store: unsent returns are too late.
-    pub(crate) fn forfeit_untold(&self) {
-        self.forfeit(std::mem::take(&mut *self.unheard.lock()));
-        let tasks = std::mem::take(&mut *self.tasks.lock());
-        self.forfeit(tasks.into_iter().filter_map(|errand| match errand {
-            Errand::Wish(_) => None,
-            Errand::Return(returned) => Some(returned),
-        }));
-    }
-
-    /// Counts the units that are lost with these leases until the store forgets them.
-    fn forfeit(&self, returns: impl IntoIterator<Item = Return>) {
-        let lost = returns.into_iter().filter_map(|one| one.left).sum();
-        self.counters.forfeited.fetch_add(lost, Ordering::Relaxed);
-    }
-
-    /// Moves returns that must be sent again to the errands, as long as they matter.
-    fn tell_again(&self, now: Timestamp) {
-        let unheard = std::mem::take(&mut *self.unheard.lock());
-        let (in_time, late): (Vec<_>, Vec<_>) =
-            unheard.into_iter().partition(|one| now < one.until);
-        self.forfeit(late);
-        self.tasks
-            .lock()
-            .extend(in_time.into_iter().map(Errand::Return));
+    pub(crate) fn forfeit_unsent(&self) {
+        for errand in std::mem::take(&mut *self.tasks.lock()) {
+            if let Errand::Return(returned) = errand {
+                self.forfeit(returned.back.left);
+            }
+        }
     }
 
     /// Returns all leases: the gateway is stopping.
@@ -244,22 +236,18 @@ impl Leases {
             live.closed = true;
             std::mem::take(&mut live.held)
         };
-        for held in live {
-            for leaving in held.empty_at_once() {
-                self.give_back(&held, leaving);
-            }
-        }
-        self.tell_again(self.clock.boot());
+        live.iter().for_each(|held| self.retire(held));
         self.counters.out.store(0, Ordering::Relaxed);
     }
 
-    /// Whether there are leases to be managed, or returns to be sent again.
+    /// Whether there are leases to be managed.
     pub(crate) fn any(&self) -> bool {
-        self.counters.out.load(Ordering::Relaxed) > 0 || !self.unheard.lock().is_empty()
+        self.counters.out.load(Ordering::Relaxed) > 0
     }
 
     /// Checks for expired leases and returns their rest while the store still counts them. (A sweep
-    /// at intervals is enough: no request takes units from a lease after its deadline.)
+    /// at intervals is enough: no request takes units from a lease after its deadline.) If a lease is
+    /// to be renewed, those of other buckets that are half used are renewed by the same call.
     fn sweep(&self) {
         let now = self.clock.boot();
         let due = self.swept.load(Ordering::Relaxed).saturating_add(SWEEP.0);
@@ -267,11 +255,15 @@ impl Leases {
             return;
         }
         self.swept.store(now.as_micros(), Ordering::Relaxed);
-        self.tell_again(now);
+        let is_renewal = |errand: &Errand| matches!(errand, Errand::Renew(_));
+        let renews = self.tasks.lock().iter().any(is_renewal);
         let (mut live, mut out) = (self.live.lock(), 0);
         live.held.retain(|held| {
-            for leaving in held.empty_ended(now) {
-                self.give_back(held, leaving);
+            for returned in held.empty_ended(now) {
+                self.give_back(returned);
+            }
+            if renews && held.is_half_used(now, self.least, self.share(held.terms())) {
+                held.renew(self);
             }
             let leases = held.count_or_unlist();
             out += leases;

@@ -57,6 +57,9 @@ impl RemoteStore {
     #[must_use]
     pub fn with_replicas(mut self, replicas: Option<u32>) -> Self {
         self.replicas = replicas;
+        if let (Some(replicas), Some(leases)) = (replicas, &self.servers.common.leases) {
+            leases.shared_by(replicas);
+        }
         self
     }
 
@@ -111,7 +114,7 @@ impl RemoteStore {
             let _ = thread.join();
             // Nothing is sent to the servers any more.
             if let Some(leases) = &self.servers.common.leases {
-                leases.forfeit_untold();
+                leases.forfeit_unsent();
             }
         }
     }

@@ -119,7 +119,7 @@ impl Call {
             corrections: batch.corrections.clone(),
             groups: batch.groups.clone(),
             returns: batch.returns.clone(),
-            wishes: batch.wishes.clone(),
+            leases: batch.leases.clone(),
             receipt,
         };
         Self { gateway, batch }
@@ -258,10 +258,7 @@ impl<N: Network> Link for SimulatedLink<N> {
     }
 
     async fn housekeep(&self, connection: &N::Connection) -> Result<(), Trouble> {
-        // The heartbeat, and the mark.
-        for _ in 0..2 {
-            self.network.other(connection).await?;
-        }
+        self.network.other(connection).await?;
         Ok(())
     }
 

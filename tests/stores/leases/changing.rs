@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate_limit::lease::{Terms, Wish};
+use tollgate_limit::lease::{Request, Return, Terms};
 use tollgate_limit::{Algorithm, Change, Limit, Micros, Settlement, Timestamp, TokenBucket};
 use tollgate_store::Store;
 use tollgate_store::clock::Clock;
@@ -47,8 +47,8 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
         // In millionths of a unit.
         let (brim, mut held) = (1_000_000_000_u64, 1_000_000_000_u64);
         let (mut now, mut granted) = (START, 0);
-        // Of each lease: id, what is left, until when it may be used.
-        let mut out: Vec<(u64, u64, u64)> = Vec::new();
+        // Each lease, and until when it may be used.
+        let mut out: Vec<(Return, u64)> = Vec::new();
         for step in 0..250_u64 {
             let span = match random.u8(..12) {
                 0 => random.u64(..1_500_000),
@@ -57,7 +57,7 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
             };
             now += span;
             held = (held + span * rate).min(brim);
-            out.retain(|lease| lease.2 > now);
+            out.retain(|lease| lease.1 > now);
             let place = random.usize(..3);
             let (bucket, terms) = (buckets[place], Terms::of(&limits[place].algorithm).unwrap());
             let mut pay = |units: u64, what: &str| {
@@ -86,37 +86,31 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
                     pay(count * cost, "drawn");
                 }
                 4..6 => {
-                    let wish = Wish {
-                        id: step + 1,
+                    let asked = Request {
                         units: random.u64(..50),
                         needed: random.u64(..3),
                     };
                     let (_, _, units) = scripts
-                        .general((bucket, Some(&terms)), now, None, None, None, Some(wish))
+                        .general((bucket, Some(&terms)), now, None, None, None, Some(asked))
                         .await;
                     if units > 0 {
                         leases += 1;
-                        out.push((wish.id, units, now + terms.life.0));
+                        let until = terms.until(Timestamp::from_micros(now));
+                        let left = units;
+                        out.push((Return { until, units, left }, now + terms.life.0));
                     }
                 }
                 6 => {
-                    if let Some(lease) = out.last_mut() {
-                        let units = random.u64(0..=lease.1);
-                        lease.1 -= units;
+                    if let Some((lease, _)) = out.last_mut() {
+                        let units = random.u64(0..=lease.left);
+                        lease.left -= units;
                         pay(units, "granted from a lease");
                     }
                 }
                 7 => {
-                    if let Some((id, left, _)) = out.pop() {
+                    if let Some((back, _)) = out.pop() {
                         scripts
-                            .general(
-                                (bucket, Some(&terms)),
-                                now,
-                                Some((id, left)),
-                                None,
-                                None,
-                                None,
-                            )
+                            .general((bucket, Some(&terms)), now, Some(back), None, None, None)
                             .await;
                     }
                 }

@@ -1,7 +1,7 @@
 //! Leases by Redis' scripts, called as the gateway calls them, against the pure core. (PostgreSQL's rows are decided by
 //! the core itself.)
 
-use tollgate_limit::lease::{LEASES_MOST, Leased, Terms, Wish};
+use tollgate_limit::lease::{Leased, Request, Return, Terms};
 use tollgate_limit::{Algorithm, Change, Timestamp, TokenBucket};
 
 use super::{SECOND, START};
@@ -28,18 +28,18 @@ impl Scripts {
         }
     }
 
-    /// Returns, a correction, a group of equal requests, a wish; what was granted and leased, and the level before.
+    /// A return, a correction, a group of equal requests, a lease that is asked for; what was granted and leased, and the level before.
     pub(super) async fn general(
         &mut self,
         (bucket, terms): (&TokenBucket, Option<&Terms>),
         now: u64,
-        gone: Option<(u64, u64)>,
+        back: Option<Return>,
         correction: Option<(i64, u64)>,
         group: Option<(u64, u64)>,
-        wish: Option<Wish>,
+        asked: Option<Request>,
     ) -> (i64, u64, u64) {
         let quota = bucket.quota();
-        let mut numbers: Vec<i64> = vec![6, now as i64, 5, 9, 0, 0, 1, 1, 0];
+        let mut numbers: Vec<i64> = vec![7, now as i64, 5, 9, 0, 0, 1, 1, 0];
         numbers.extend([
             quota.n as i64,
             quota.p as i64,
@@ -53,11 +53,11 @@ impl Scripts {
             [terms.most as i64, terms.counted().0 as i64]
         }));
         numbers.extend([0, 0]);
-        numbers.push(i64::from(gone.is_some()));
-        numbers.extend(
-            gone.into_iter()
-                .flat_map(|(id, left)| [0, id as i64, left as i64]),
-        );
+        numbers.push(i64::from(back.is_some()));
+        numbers.extend(back.into_iter().flat_map(|back| {
+            let until = back.until.as_micros() as i64;
+            [0, until, back.units as i64, back.left as i64]
+        }));
         numbers.push(i64::from(correction.is_some()));
         numbers.extend(
             correction
@@ -70,10 +70,11 @@ impl Scripts {
                 .into_iter()
                 .flat_map(|(cost, count)| [count as i64, 1, 0, cost as i64, 1]),
         );
-        numbers.push(i64::from(wish.is_some()));
+        numbers.push(i64::from(asked.is_some()));
         numbers.extend(
-            wish.into_iter()
-                .flat_map(|w| [0, w.id as i64, w.units as i64, w.needed as i64]),
+            asked
+                .into_iter()
+                .flat_map(|asked| [0, asked.units as i64, asked.needed as i64]),
         );
         let mut packed = vec![0xdd];
         packed.extend_from_slice(&(numbers.len() as u32).to_be_bytes());
@@ -97,7 +98,7 @@ impl Scripts {
         };
         let rest = &numbers[2 + state..];
         let granted = if group.is_some() { rest[0] } else { 0 };
-        let units = if wish.is_some() {
+        let units = if asked.is_some() {
             rest[usize::from(group.is_some())]
         } else {
             0
@@ -179,7 +180,7 @@ async fn the_scripts_lease_as_the_core_does() {
     let seed = fastrand::u64(..);
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut most_leases = 0;
+    let mut most_slots = 0;
     for (amount, burst) in [
         (100, 100),
         (1_000, 200),
@@ -195,7 +196,7 @@ async fn the_scripts_lease_as_the_core_does() {
         let terms = Terms::of(&limit.algorithm).unwrap();
         let mut now = START;
         let mut core = Leased::full(bucket, Timestamp::from_micros(now));
-        let mut ids = Vec::new();
+        let mut leases: Vec<Return> = Vec::new();
         for step in 0..400_u64 {
             now += random.u64(..40_000);
             let at = Timestamp::from_micros(now);
@@ -214,8 +215,11 @@ async fn the_scripts_lease_as_the_core_does() {
                 continue;
             }
             let some = |random: &mut fastrand::Rng| random.bool();
-            let gone = (some(&mut random) && !ids.is_empty())
-                .then(|| (ids[random.usize(..ids.len())], random.u64(..burst / 10)));
+            // (One that is sent again may be taken, while its slot holds as much.)
+            let back = (some(&mut random) && !leases.is_empty()).then(|| Return {
+                left: random.u64(..burst / 10),
+                ..leases[random.usize(..leases.len())]
+            });
             let correction =
                 some(&mut random).then(|| (random.i64(1..=2), random.u64(..burst / 12)));
             let group = some(&mut random).then(|| (random.u64(1..=burst / 15), random.u64(1..4)));
@@ -224,14 +228,13 @@ async fn the_scripts_lease_as_the_core_does() {
             } else {
                 0
             };
-            let wish = some(&mut random).then(|| Wish {
-                id: step + 1,
+            let asked = some(&mut random).then(|| Request {
                 units: random.u64(..burst / 5).max(needed),
                 needed,
             });
             core.refill(bucket, at);
-            if let Some((id, left)) = gone {
-                core.give_back(bucket, id, left, at);
+            if let Some(back) = back {
+                core.give_back(bucket, back, at);
             }
             match correction {
                 Some((1, more)) => core.settle(bucket, Change::Charge { more }, at),
@@ -244,17 +247,22 @@ async fn the_scripts_lease_as_the_core_does() {
                     .map(|_| u64::from(core.draw(bucket, cost, at)))
                     .sum()
             });
-            let units = wish.map_or(0, |wish| core.lease(bucket, &terms, wish, at));
+            let units = asked.map_or(0, |asked| core.lease(bucket, &terms, asked, at));
             let told = scripts
-                .general((bucket, Some(&terms)), now, gone, correction, group, wish)
+                .general((bucket, Some(&terms)), now, back, correction, group, asked)
                 .await;
             assert_eq!(
                 told,
                 (level, granted, units),
                 "step {step} of {amount}/s, burst {burst}"
             );
-            ids.extend(wish.filter(|_| units > 0).map(|wish| wish.id));
-            most_leases = most_leases.max(core.leases.len());
+            let until = terms.until(core.level.at);
+            leases.extend((units > 0).then_some(Return {
+                until,
+                units,
+                left: 0,
+            }));
+            most_slots = most_slots.max(core.ledger.len());
         }
         // A row goes a second after nothing is left to be known of it.
         let left: i64 = server
@@ -265,30 +273,37 @@ async fn the_scripts_lease_as_the_core_does() {
             .unwrap();
         assert!(left == -2 || left > 0, "{left}");
     }
-    assert!(most_leases > 2, "{most_leases}");
-    // As many as there may be, at one moment.
-    server.ask("FLUSHALL");
-    let limit = bucket("l", 0, 100, SECOND, 1_000_000);
+    assert!(most_slots > 2, "{most_slots}");
+}
+
+/// A clock that is put back, with units leased: they count no longer than those that are leased then.
+#[tokio::test]
+async fn the_scripts_pull_leased_units_back_with_the_clock_as_the_core_does() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let mut scripts = Scripts::of(&server).await;
+    let limit = bucket("l", 0, 100, SECOND, 1_000);
     let Algorithm::TokenBucket(bucket) = &limit.algorithm else {
         unreachable!("a token bucket")
     };
     let terms = Terms::of(&limit.algorithm).unwrap();
     let mut core = Leased::full(bucket, Timestamp::from_micros(START));
-    for id in 1..=LEASES_MOST as u64 + 3 {
-        for needed in [0, 3] {
-            let wish = Wish {
-                id: 10 * id + needed,
-                units: 20,
-                needed,
-            };
-            core.refill(bucket, Timestamp::from_micros(START));
-            let level = core.level.level;
-            let units = core.lease(bucket, &terms, wish, Timestamp::from_micros(START));
-            let told = scripts
-                .general((bucket, Some(&terms)), START, None, None, None, Some(wish))
-                .await;
-            assert_eq!(told, (level, 0, units), "lease {id}, {needed} needed");
-        }
+    let asked = Request {
+        units: 20,
+        needed: 0,
+    };
+    for now in [START, START - 60_000_000, START - 58_000_000] {
+        let at = Timestamp::from_micros(now);
+        core.pull(at);
+        core.refill(bucket, at);
+        let level = core.level.level;
+        let units = core.lease(bucket, &terms, asked, at);
+        let told = scripts
+            .general((bucket, Some(&terms)), now, None, None, None, Some(asked))
+            .await;
+        assert_eq!(told, (level, 0, units), "at {now}");
     }
-    assert_eq!(core.leases.len(), LEASES_MOST);
+    assert_eq!(core.out(), 20, "the others have ended");
 }

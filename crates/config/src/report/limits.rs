@@ -2,7 +2,7 @@ use std::fmt::Write;
 
 use super::{per, when_down};
 use crate::quantity::bytes_words;
-use tollgate_limit::lease::Terms;
+use tollgate_limit::lease::{SLOT, Terms};
 use tollgate_limit::words::amount;
 use tollgate_limit::{Algorithm, Limit, Micros, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::body::usage::PerToken;
@@ -275,9 +275,11 @@ fn lease(limit: &Limit) -> String {
         return String::new();
     };
     format!(
-        ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest)",
+        ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest; with more than {} \
+         gateways every request asks the store)",
         terms.most,
-        terms.counted().0 / 1000
+        (terms.counted().0 + SLOT.0) / 1000,
+        terms.gateways_most()
     )
 }
 

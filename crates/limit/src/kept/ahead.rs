@@ -90,21 +90,26 @@ impl StoredBucket {
 }
 
 impl lease::Leased {
-    /// Like [`StoredBucket::pull`]; also moves leases that would count longer than leases of `terms` do.
-    pub fn pull(&mut self, terms: Option<&lease::Terms>, now: Timestamp) -> bool {
+    /// Like [`StoredBucket::pull`]; also moves units that would count longer than leases do that are made
+    /// now, whatever their numbers.
+    pub fn pull(&mut self, now: Timestamp) -> bool {
         let mut pulled = is_far(self.level.at, now);
         if pulled {
             self.level.at = now;
         }
-        let Some(until) = terms.map(|terms| now.after(terms.counted())) else {
-            return pulled;
-        };
-        for lease in self
-            .leases
-            .iter_mut()
-            .filter(|lease| is_far(lease.until, until))
-        {
-            (lease.until, pulled) = (until, true);
+        let last = lease::Terms {
+            most: 0,
+            life: lease::LIFE_MAX,
+        }
+        .until(now);
+        let far = self
+            .ledger
+            .extract_if(.., |slot| is_far(slot.until, last))
+            .map(|slot| slot.units)
+            .sum();
+        if far > 0 {
+            self.count(last, far);
+            pulled = true;
         }
         pulled
     }

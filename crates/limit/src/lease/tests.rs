@@ -30,14 +30,12 @@ fn terms_of(change: impl FnOnce(&mut LimitTerms)) -> Result<Terms, NoLease> {
 }
 
 #[test]
-fn a_tenth_of_the_burst_may_be_out_for_a_tenth_of_a_second() {
-    assert_eq!(
-        terms_of(|_| ()),
-        Ok(Terms {
-            most: 10,
-            life: Micros(100_000)
-        })
-    );
+fn a_tenth_of_the_burst_may_be_out_for_a_second_or_until_the_rest_has_refilled() {
+    let life = Micros(900_000);
+    assert_eq!(terms_of(|_| ()), Ok(Terms { most: 10, life }));
+    let life = LIFE_MAX;
+    let slow = terms_of(|terms| terms.amount = 10);
+    assert_eq!(slow, Ok(Terms { most: 10, life }));
     // 90 units come back in 45 ms: no lease lives longer.
     assert_eq!(
         terms_of(|terms| terms.amount = 2000),
@@ -61,22 +59,20 @@ fn limit_that_cannot_be_divided_is_refused() {
     assert_eq!(field(|terms| terms.amount = 100_000), "burst");
 }
 
+const TENTH: Terms = Terms {
+    most: 10,
+    life: Micros(100_000),
+};
+
+fn ahead(units: u64) -> Request {
+    Request { units, needed: 0 }
+}
+
 #[test]
 fn leased_units_hold_the_refilling_back_until_they_end_and_no_longer() {
-    let (bucket, terms) = (
-        bucket(100, 100),
-        Terms {
-            most: 10,
-            life: Micros(100_000),
-        },
-    );
+    let bucket = bucket(100, 100);
     let mut store = Leased::full(&bucket, at(0));
-    let wish = Wish {
-        id: 1,
-        units: 50,
-        needed: 0,
-    };
-    assert_eq!(store.lease(&bucket, &terms, wish, at(0)), 10);
+    assert_eq!(store.lease(&bucket, &TENTH, ahead(50), at(0)), 10);
     assert!(store.draw(&bucket, 5, at(0)));
     // 85 left: full at 90 while the lease counts, which is after 50 ms; it ends after 300.
     store.refill(&bucket, at(299_999));
@@ -84,108 +80,66 @@ fn leased_units_hold_the_refilling_back_until_they_end_and_no_longer() {
     // In one step or in two: 50 ms past the end give five more.
     store.refill(&bucket, at(350_000));
     let mut again = Leased::full(&bucket, at(0));
-    again.lease(&bucket, &terms, wish, at(0));
+    again.lease(&bucket, &TENTH, ahead(50), at(0));
     assert!(again.draw(&bucket, 5, at(0)));
     again.refill(&bucket, at(350_000));
     assert_eq!((store.level.level, &store), (95 * 10_000, &again));
 }
 
 #[test]
-fn a_return_is_taken_once_and_in_time() {
-    let (bucket, terms) = (
-        bucket(100, 100),
-        Terms {
-            most: 10,
-            life: Micros(100_000),
-        },
-    );
+fn a_return_is_taken_in_time_and_while_its_slot_holds_as_much() {
+    let bucket = bucket(100, 100);
     let mut store = Leased::full(&bucket, at(0));
-    assert_eq!(
-        store.lease(
-            &bucket,
-            &terms,
-            Wish {
-                id: 1,
-                units: 10,
-                needed: 0
-            },
-            at(0)
-        ),
-        10
-    );
-    assert_eq!(
-        store.lease(
-            &bucket,
-            &terms,
-            Wish {
-                id: 2,
-                units: 10,
-                needed: 0
-            },
-            at(0)
-        ),
-        0,
-        "all that may be is out"
-    );
-    assert_eq!(
-        store.lease(
-            &bucket,
-            &terms,
-            Wish {
-                id: 3,
-                units: 10,
-                needed: 3
-            },
-            at(0)
-        ),
-        3,
-        "but who waits is served"
-    );
-    assert!(store.give_back(&bucket, 1, 4, at(10)));
-    assert!(!store.give_back(&bucket, 1, 4, at(10)), "twice");
-    assert!(!store.give_back(&bucket, 3, 3, at(300_000)), "late");
+    assert_eq!(store.lease(&bucket, &TENTH, ahead(10), at(0)), 10);
+    let nothing = store.lease(&bucket, &TENTH, ahead(10), at(0));
+    assert_eq!(nothing, 0, "all that may be is out");
+    let waiting = Request {
+        units: 10,
+        needed: 3,
+    };
+    let units = store.lease(&bucket, &TENTH, waiting, at(0));
+    assert_eq!(units, 3, "but who waits is served");
+    let until = TENTH.until(at(0));
+    assert_eq!(store.ledger, [Slot { until, units: 13 }], "one sum");
+    let back = |units, left| Return { until, units, left };
+    assert!(store.give_back(&bucket, back(10, 4), at(10)));
+    assert!(!store.give_back(&bucket, back(10, 4), at(10)), "it holds 3");
+    let other = Return {
+        until: until.after(SLOT),
+        ..back(3, 3)
+    };
+    assert!(!store.give_back(&bucket, other, at(20)), "another slot");
+    assert!(!store.give_back(&bucket, back(3, 3), until), "late");
+    assert!(store.ledger.is_empty());
 }
 
 #[test]
-fn where_many_leases_are_out_the_waiting_gateway_is_served_and_no_other() {
-    let (bucket, terms) = (
-        bucket(100, 1_000_000),
-        Terms {
-            most: 100_000,
-            life: Micros(100_000),
-        },
-    );
-    let mut store = Leased::full(&bucket, at(0));
-    let wish = |id, needed| Wish {
-        id,
-        units: 10,
-        needed,
+fn ledger_has_few_slots_whatever_the_number_of_gateways() {
+    let bucket = bucket(1_000_000, 100_000_000);
+    let terms = Terms {
+        most: 10_000_000,
+        life: LIFE_MAX,
     };
-    for id in 0..LEASES_MAX as u64 {
-        assert_eq!(store.lease(&bucket, &terms, wish(id, 0), at(0)), 10);
+    let mut store = Leased::full(&bucket, at(0));
+    for millisecond in 0..3_000 {
+        for _gateway in 0..10 {
+            let now = at(1_000 * millisecond);
+            assert_eq!(store.lease(&bucket, &terms, ahead(3), now), 3);
+        }
+        assert!(store.ledger.len() < SLOTS_MAX, "{}", store.ledger.len());
     }
-    assert_eq!(
-        store.lease(&bucket, &terms, wish(1000, 0), at(0)),
-        0,
-        "ahead"
-    );
-    for id in LEASES_MAX..LEASES_MOST {
-        assert_eq!(
-            store.lease(&bucket, &terms, wish(id as u64, 3), at(0)),
-            3,
-            "lease {id}"
-        );
-    }
-    assert_eq!(
-        store.lease(&bucket, &terms, wish(1000, 3), at(0)),
-        0,
-        "a row is no longer than that"
-    );
-    assert_eq!(
-        store.lease(&bucket, &terms, wish(1000, 3), at(300_000)),
-        10,
-        "they have ended"
-    );
+    assert_eq!(store.ledger.len(), 13);
+}
+
+#[test]
+fn units_that_count_far_ahead_of_a_clock_that_was_put_back_end_with_those_of_now() {
+    let bucket = bucket(100, 100);
+    let mut store = Leased::full(&bucket, at(10_000_000));
+    assert_eq!(store.lease(&bucket, &TENTH, ahead(7), at(10_000_000)), 7);
+    assert!(store.pull(at(0)));
+    assert_eq!((store.out(), store.level.at), (7, at(0)));
+    assert!(store.ledger[0].until <= at((LIFE_MAX.0 + GRACE.0) + SLOT.0));
+    assert!(!store.pull(at(0)), "once is enough");
 }
 
 /// What grants may be at most, seen from outside: it fills by each grant and runs out at the limit's rate.
@@ -205,8 +159,7 @@ impl Meter {
 
 /// A lease as its gateway knows it.
 struct Held {
-    id: u64,
-    left: u64,
+    back: Return,
     deadline: u64,
 }
 
@@ -228,7 +181,7 @@ proptest! {
         let mut gateways: [Vec<Held>; 3] = Default::default();
         // A gateway's clock that is slow by what is allowed reaches its deadline that much later.
         let slow = |span: u64| span + drift * (span / DRIFT_PER);
-        let (mut now, mut id) = (0, 0);
+        let mut now = 0;
         for (gateway, what, pause, way, units) in steps {
             now += pause;
             match what {
@@ -236,24 +189,22 @@ proptest! {
                     prop_assert!(meter.grant(units * p, now) <= most, "a direct draw at {now}");
                 }
                 2..=4 => {
-                    id += 1;
                     let sent = now;
                     now += way;
-                    let wish = Wish { id, units, needed: if what == 4 { units } else { 0 } };
-                    let left = store.lease(&bucket, &terms, wish, at(now));
-                    prop_assert!(left <= units.max(wish.needed));
+                    let request = Request { units, needed: if what == 4 { units } else { 0 } };
+                    let left = store.lease(&bucket, &terms, request, at(now));
+                    prop_assert!(left <= units);
+                    let back = Return { until: terms.until(at(now)), units: left, left };
                     let life = terms.deadline(at(sent)).since(at(sent)).0;
                     let deadline = sent + slow(life);
                     prop_assert!(deadline < now + terms.counted().0);
-                    gateways[gateway].push(Held { id, left, deadline });
+                    gateways[gateway].push(Held { back, deadline });
                 }
                 5 if !gateways[gateway].is_empty() => {
                     let held = gateways[gateway].swap_remove(0);
-                    // Zeroed before it leaves; it may come twice, and late.
+                    // Zeroed before it leaves; it may come late.
                     now += way;
-                    store.give_back(&bucket, held.id, held.left, at(now));
-                    now += way;
-                    store.give_back(&bucket, held.id, held.left, at(now));
+                    store.give_back(&bucket, held.back, at(now));
                 }
                 6 => gateways[gateway].clear(),
                 _ => {}
@@ -261,9 +212,9 @@ proptest! {
             if what >= 5 {
                 // Everything that is still allowed is granted, at the last moment if that is near.
                 for held in gateways.iter_mut().flatten() {
-                    if held.deadline > now && held.left > 0 {
-                        let units = if what == 8 { held.left } else { held.left.min(units) };
-                        held.left -= units;
+                    if held.deadline > now && held.back.left > 0 {
+                        let units = if what == 8 { held.back.left } else { held.back.left.min(units) };
+                        held.back.left -= units;
                         prop_assert!(meter.grant(units * p, now) <= most, "a lease's grant at {now}");
                     }
                 }

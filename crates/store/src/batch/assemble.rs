@@ -13,9 +13,9 @@ use super::{
     Adjust, Ask, Batch, Correction, GROUPS_MAX, Group, LaneState, Link, Part, Wanted, Wants, answer,
 };
 use crate::StoreError;
-use crate::lease::{Errand, Held, Leases, Return, Wishing};
+use crate::lease::{Errand, Held, Leases, Pending, Returned};
 use crate::wire_form::{Name, WireForm};
-use tollgate_limit::Draw;
+use tollgate_limit::{Draw, Timestamp};
 
 /// A batch with the requests that wait for it: `members[g]` are those of group `g`, in order of arrival.
 #[derive(Default)]
@@ -23,8 +23,9 @@ pub(super) struct Flight {
     pub(super) batch: Batch,
     pub(super) members: Vec<Vec<Ask>>,
     pub(super) peeks: Vec<(Ask, SmallVec<[u32; 2]>)>,
-    pub(super) wishing: Vec<Wishing>,
-    pub(super) returned: Vec<Return>,
+    pub(super) pending: Vec<Pending>,
+    /// Of the leases given back, the units left and until when their return is in time.
+    pub(super) returned: Vec<(u64, Timestamp)>,
     /// Whether its requests have been told that it gets no response in time.
     pub(super) is_late: bool,
     buckets: HashTable<u32>,
@@ -69,8 +70,8 @@ pub(super) fn assemble<L: Link>(shared: &LaneState, link: &L, work: Work) -> Vec
         // Together with the requests that use the same script.
         let flight = flight_for(&mut flights, (link.part(name), link.lane_of(&Wants::new())));
         match errand {
-            Errand::Wish(held) => match flight.bucket(held.name(), held.shape()) {
-                Some(bucket) => flight.wish(bucket, &held, leases),
+            Errand::Renew(held) => match flight.bucket(held.name(), held.shape()) {
+                Some(bucket) => flight.renew(bucket, &held, leases),
                 None => {
                     held.not_sent(leases);
                     shared.call_for_errands();
@@ -78,8 +79,8 @@ pub(super) fn assemble<L: Link>(shared: &LaneState, link: &L, work: Work) -> Vec
             },
             Errand::Return(returned) => {
                 match flight.bucket_of_any_numbers(&returned.name, &returned.shape) {
-                    Some(bucket) => flight.give_back(bucket, returned),
-                    None => leases.again([returned]),
+                    Some(bucket) => flight.give_back(bucket, &returned),
+                    None => leases.queue(Errand::Return(returned)),
                 }
             }
         }
@@ -210,21 +211,19 @@ impl Flight {
         }
     }
 
-    fn wish(&mut self, bucket: u32, held: &Arc<Held>, leases: &Arc<Leases>) {
-        let (wishing, used_up) = held.depart(leases);
+    fn renew(&mut self, bucket: u32, held: &Arc<Held>, leases: &Arc<Leases>) {
+        let (pending, used_up) = held.depart(leases);
         for returned in used_up {
-            self.give_back(bucket, returned);
+            self.give_back(bucket, &returned);
         }
-        self.batch.wishes.push((bucket, wishing.wish()));
-        self.wishing.push(wishing);
+        self.batch.leases.push((bucket, pending.request()));
+        self.pending.push(pending);
     }
 
     /// Adds the return of a lease to this call.
-    fn give_back(&mut self, bucket: u32, returned: Return) {
-        self.batch
-            .returns
-            .push((bucket, returned.id, returned.units()));
-        self.returned.push(returned);
+    fn give_back(&mut self, bucket: u32, returned: &Returned) {
+        self.batch.returns.push((bucket, returned.back));
+        self.returned.push((returned.back.left, returned.in_time));
     }
 
     /// Adds a request to this call, or returns it for the next.

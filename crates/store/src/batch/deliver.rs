@@ -10,6 +10,7 @@ use super::assemble::Flight;
 use super::flight::Sent;
 use super::{Answer, Ask, Batch, Group, LaneState, Reply, Trouble, Unanswered, answer};
 use crate::StoreError;
+use crate::bounds::Learned;
 use crate::wire_form::StoredState;
 use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
 
@@ -33,7 +34,7 @@ pub(super) fn deliver(
     } = answer_;
     if states.len() != flight.batch.buckets.len()
         || granted.len() != flight.batch.groups.len()
-        || leased.len() != flight.batch.wishes.len()
+        || leased.len() != flight.batch.leases.len()
     {
         let odd = || "an answer of another length than the question".into();
         for ask in flight.take_asks() {
@@ -45,14 +46,14 @@ pub(super) fn deliver(
         batch,
         members,
         peeks,
-        wishing,
+        pending,
         is_late,
         ..
     } = flight;
     let received = shared.clock.now();
     let mut answers: Vec<(Ask, Result<Draw, StoreError>)> =
         Vec::with_capacity(members.len() + peeks.len());
-    for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
+    for ((group, asks), &granted) in batch.groups.iter().zip(members).zip(&granted) {
         if group.needs_any(&unreadable) {
             let unreadable = |ask| (ask, Err(StoreError::Corrupt(UNREADABLE.into())));
             answers.extend(asks.into_iter().map(unreadable));
@@ -97,15 +98,19 @@ pub(super) fn deliver(
         *shared.last_error.lock() = UNREADABLE.into();
     }
     // Before delivery: a caller that asks again at once must find the bounds from this call.
-    shared
-        .bounds
-        .learn(&batch, &states, now, sent.clock, received);
-    for ((wishing, units), (bucket, _)) in wishing.into_iter().zip(leased).zip(&batch.wishes) {
+    let learned = Learned {
+        server: now,
+        sent: sent.clock,
+        received,
+        gateways: shared.leases.as_ref().map_or(0, |leases| leases.gateways()),
+    };
+    shared.bounds.learn(&batch, &granted, &states, learned);
+    for ((pending, units), (bucket, _)) in pending.into_iter().zip(leased).zip(&batch.leases) {
         if unreadable.contains(bucket) {
             // The lease request failed, as it does when it is dropped.
             continue;
         }
-        wishing.answered(units, states[*bucket as usize].as_ref(), now, sent.boot);
+        pending.answered(units, states[*bucket as usize].as_ref(), now, sent.boot);
     }
     for (ask, answer) in answers {
         match answer {

@@ -1,10 +1,12 @@
 //! The document that all gateways of a store share: the overrides of operators.
 //!
-//! The store keeps one text with an epoch, which is replaced by compare-and-set. Each gateway asks
-//! for the epoch every [`EVERY`], over the connection of its lane and beside its calls, and reads
-//! the text only when the epoch is another. While the store does not respond, the last text stays.
+//! The store keeps one text with an epoch, which is replaced by compare-and-set. The store publishes
+//! each change where it can ([`Link::listen`]), and every heartbeat brings the epoch, so that a change
+//! of which a gateway was not notified is found within a second. A gateway reads the text only when
+//! the epoch is another. While the store does not respond, the last text stays.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,10 @@ use super::{LaneState, Link};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
-const EVERY: Duration = Duration::from_millis(50);
+/// How soon a lane looks again whether its server keeps the document, and how soon it subscribes again
+/// to a server that ended the subscription or has none.
+const AGAIN: Duration = Duration::from_secs(1);
+const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
 /// How long a call may take; also how long the writer of a document waits.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -118,6 +123,24 @@ impl Documents {
         }
     }
 
+    /// A server has published a change.
+    pub(crate) fn changed(&self) {
+        self.arrived.notify_one();
+    }
+
+    /// A heartbeat found this epoch at `now` by the store's clock, in the data of `origin` if that is
+    /// known. The document is read if it is another, or the clocks are no longer as far apart as they
+    /// were.
+    pub(crate) fn seen(&self, epoch: u64, origin: Option<Origin>, now: Timestamp, ours: Timestamp) {
+        let latest = self.latest.borrow();
+        let ahead = i128::from(now.as_micros()) - i128::from(ours.as_micros());
+        let drifted = (i128::from(latest.ahead) - ahead).unsigned_abs() > u128::from(DRIFT);
+        let moved = origin.is_some() && latest.origin != origin;
+        if !latest.heard || latest.epoch != epoch || drifted || moved {
+            self.arrived.notify_one();
+        }
+    }
+
     fn take(&self) -> Option<Waiting> {
         let mut waiting = self.waiting.lock();
         while let Some((new, reply)) = waiting.pop_front() {
@@ -168,13 +191,21 @@ pub(super) fn watch<L: Link>(
     let (shared, link) = (Arc::clone(shared), Rc::clone(link));
     let connection = Rc::clone(connection);
     Watching(tokio::task::spawn_local(async move {
+        let mut listening = pin!(async {
+            loop {
+                link.listen(&connection).await;
+                tokio::time::sleep(SUBSCRIBE_AGAIN).await;
+            }
+        });
         loop {
-            if link.has_document(&connection) {
+            let has_document = link.has_document(&connection);
+            if has_document {
                 ask(&shared, &*link, &connection).await;
             }
             tokio::select! {
-                () = tokio::time::sleep(EVERY) => {}
-                () = shared.documents.arrived.notified(), if link.has_document(&connection) => {}
+                () = &mut listening, if has_document => {}
+                () = shared.documents.arrived.notified(), if has_document => {}
+                () = tokio::time::sleep(AGAIN), if !has_document => {}
             }
         }
     }))

@@ -170,7 +170,9 @@ async fn fly<L: Link>(
                 shared.corrections_landed();
             }
             if let Some(leases) = &shared.leases {
-                leases.returned(std::mem::take(&mut flight.returned));
+                for (left, in_time) in flight.returned.drain(..) {
+                    leases.returned(left, in_time);
+                }
             }
             Ok(Landed {
                 flight,
@@ -180,7 +182,8 @@ async fn fly<L: Link>(
         }
         Err(trouble) => {
             if let Some(leases) = &shared.leases {
-                leases.again(std::mem::take(&mut flight.returned));
+                let left = flight.returned.drain(..).map(|(left, _)| left);
+                leases.forfeit(left.sum());
             }
             let to_send = StoreError::from(&trouble);
             let mut again = Vec::new();

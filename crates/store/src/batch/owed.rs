@@ -53,6 +53,9 @@ impl LaneState {
         let changed = self
             .replicas
             .counted(self.server().unwrap_or_default(), replicas);
+        if let Some(leases) = &self.leases {
+            leases.shared_by(self.replicas.most());
+        }
         self.tell_replicas(changed);
     }
 

@@ -1,9 +1,11 @@
 //! The queue and its calls on a server that is made up.
 
+mod documents;
 mod failing;
 mod heartbeats;
 mod leased;
 mod made;
+mod many;
 mod owed;
 mod receipts;
 mod replicas;
@@ -25,9 +27,9 @@ use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
 use crate::wire_form::Names;
 use made::{Made, granted, granting, turns};
-use tollgate_limit::bucket::{Level, State};
+use tollgate_limit::bucket::State;
 use tollgate_limit::fixtures::{limit, terms};
-use tollgate_limit::{Claim, Kind, Limit, Micros, Verdict};
+use tollgate_limit::{Claim, Kind, Limit, Micros};
 
 const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
 
@@ -87,67 +89,6 @@ async fn corrections_of_a_rate_and_of_places_go_in_calls_of_their_own_and_keep_t
         shared.counters.corrections_dropped.load(Ordering::Relaxed),
         0
     );
-}
-
-#[tokio::test]
-async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refused_for_a_leases_time()
- {
-    // A limit that is only tried out refuses no request, and says what it would have done.
-    for enforced in [true, false] {
-        let mut shared = LaneState::new(Clock::system(), Micros::from_secs(10), true);
-        let leases = Arc::new(Leases::new(shared.clock.clone(), true));
-        shared.leases = Some(leases.clone());
-        shared.lanes_up.store(1, Ordering::Relaxed);
-        let shared = Arc::new(shared);
-        let names = Names::new(b"secret");
-        let (total, each) = (
-            Limit {
-                lease: true,
-                ..bucket(1000)
-            },
-            Limit {
-                index: 1,
-                ..bucket(10)
-            },
-        );
-        let claims = [(&total, &b"all"[..], enforced), (&each, b"me", true)];
-        let claims = claims.map(|(limit, key, enforced)| Claim {
-            enforced,
-            ..Claim::new(limit, key, 1)
-        });
-        let store = async {
-            loop {
-                for errand in leases.tasks(10) {
-                    let Errand::Wish(held) = errand else {
-                        panic!("nothing is given back")
-                    };
-                    let (wishing, _) = held.depart(&leases);
-                    let level = State::Level(Level {
-                        level: held.shape().scaled(500),
-                        at: START,
-                    });
-                    wishing.answered(0, Some(&level), START, leases.clock().boot());
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        let servers = Servers::one(shared.clone());
-        let deadline = Deadline::default();
-        let draw = tokio::select! {
-            draw = servers.draw(names.wants(&claims), &deadline) => draw,
-            () = store => unreachable!("it has no end"),
-            () = peeks(&shared) => unreachable!("nor has this"),
-        };
-        let draw = draw.expect("answered");
-        assert_eq!(draw.granted, !enforced);
-        let terms = *names.shape(&total).lease().expect("leased");
-        assert_eq!(
-            draw.standings[0].verdict,
-            Verdict::Deny {
-                retry_after: Some(terms.counted())
-            }
-        );
-    }
 }
 
 #[tokio::test]

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::held::{Had, Held};
-use super::units_out::Origin;
+use super::held::{Held, Origin};
 use super::{Leases, Ordering};
 use crate::batch::{Servers, Wants};
 use crate::{Deadline, StoreError};
-use tollgate_limit::lease::Terms;
-use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
+use tollgate_limit::{Draw, Standing, Timestamp};
 
 /// Units taken from a lease for a request that another limit may still refuse. They are put back
 /// unless it is granted.
@@ -23,19 +21,10 @@ struct Taken<'a> {
     kept: bool,
 }
 
-/// The result for a request that waited for a lease.
-enum Waited {
-    Units(Origin),
-    /// The bucket does not have that many units.
-    Empty,
-    /// The bucket has them, but cannot lease them: too many leases are out.
-    NoLease,
-}
-
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let back = if self.kept { 0 } else { self.cost };
-        if self.held.decided(self.origin, back, self.leases) {
+        let (origin, cost) = (self.origin, self.cost);
+        if self.held.decided(origin, cost, self.kept, self.leases) {
             self.servers.call_for_errands(self.held.name());
         }
     }
@@ -86,37 +75,30 @@ impl Servers {
             // Read before units are taken, which are of that moment or a later one.
             at = at.min(held.heard_of());
             // A single leased claim is granted here immediately.
-            let granted_here = alone && held.take(wanted.cost, &leases.clock);
+            let is_granted = alone && held.take(wanted.cost, &leases.clock).is_some();
             let mut origin = if alone {
                 None
             } else {
                 held.take_in_hand(wanted.cost, &leases.clock)
             };
-            if held.is_low(leases.clock.boot(), leases.least) && held.wish(leases) {
+            let share = leases.share(held.terms());
+            if held.is_low(leases.clock.boot(), leases.least, share) && held.renew(leases) {
                 self.call_for_errands(held.name());
             }
-            if origin.is_none() && !granted_here && !apart {
+            if !is_granted && origin.is_none() && !apart {
                 // All claims in one call, as without leases.
                 drop(taken);
                 return self.ask(wants, deadline).await;
             }
-            let mut out_of_leases = false;
-            if origin.is_none() && !granted_here {
-                match self.wait_for(leases, &held, wanted.cost, deadline).await? {
-                    Waited::Units(units) => origin = Some(units),
-                    Waited::Empty => {}
-                    Waited::NoLease => out_of_leases = true,
-                }
+            if !is_granted && origin.is_none() {
+                origin = self.wait_for(leases, &held, wanted.cost, deadline).await?;
             }
-            let has_units = granted_here || origin.is_some();
-            let mut standing = held.standing(wanted.cost, has_units, leases.clock.boot());
-            if out_of_leases {
-                // The leases that are out now have ended by then.
-                standing.verdict = Verdict::Deny {
-                    retry_after: wanted.shape.lease().map(Terms::counted),
-                };
-            }
-            own.push(Some(standing));
+            let has_units = is_granted || origin.is_some();
+            own.push(Some(held.standing(
+                wanted.cost,
+                has_units,
+                leases.clock.boot(),
+            )));
             granted &= has_units || !wanted.enforced;
             if let Some(origin) = origin {
                 taken.push(Taken {
@@ -179,14 +161,14 @@ impl Servers {
     }
 
     /// Gets units of a bucket that cannot share a call with the request's other claims: waits until
-    /// a lease has brought them, or there are none.
+    /// a lease has brought them. `None`: the bucket does not have that many units.
     async fn wait_for(
         &self,
         leases: &Arc<Leases>,
         held: &Arc<Held>,
         cost: u64,
         deadline: &Deadline,
-    ) -> Result<Waited, StoreError> {
+    ) -> Result<Option<Origin>, StoreError> {
         let (now, within) = (self.common.clock.now(), self.common.answer_within);
         let left = deadline.of_visit(now, within).since(now);
         let waited = async {
@@ -194,19 +176,16 @@ impl Servers {
             // are units.
             loop {
                 if held.is_known_empty(cost, leases.clock.boot()) {
-                    return Ok(Waited::Empty);
+                    return Ok(None);
                 }
                 self.check_up(held.name())?;
                 let answered = held.wait(cost, leases);
                 self.call_for_errands(held.name());
-                let Ok(had) = answered.await else {
+                if answered.await.is_err() {
                     return Err(StoreError::Unavailable("no lease could be had".into()));
-                };
-                if let Some(origin) = held.take_in_hand(cost, &leases.clock) {
-                    return Ok(Waited::Units(origin));
                 }
-                if had == Had::Nothing {
-                    return Ok(Waited::NoLease);
+                if let Some(origin) = held.take_in_hand(cost, &leases.clock) {
+                    return Ok(Some(origin));
                 }
             }
         };

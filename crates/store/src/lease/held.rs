@@ -1,6 +1,6 @@
 //! One leased bucket in the process: its leases, its demand, and the request for the next lease.
 
-mod wishing;
+mod pending;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -9,21 +9,27 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::slot::{LEFT_MAX, Slot};
-use super::units_out::{Decided, Hands, Leaving, Origin};
-use super::{Errand, Leases, Return};
+use super::slot::{LEFT_MAX, Slot, Turn};
+use super::{Errand, Leases, Returned};
 use crate::clock::Clock;
 use crate::wire_form::{Name, WireForm};
+pub(crate) use pending::Pending;
 use tollgate_limit::bucket::{Level, State};
-use tollgate_limit::lease::{GRACE, Terms, Wish};
+use tollgate_limit::lease::{GRACE, Request, Return, Terms, UNITS_LEAST};
 use tollgate_limit::{Micros, Standing, Timestamp, Verdict};
-pub(crate) use wishing::Wishing;
 
-pub(super) type Left = SmallVec<[Leaving; 2]>;
+/// The origin of units that a request holds while another limit decides: the slot and its turn, until
+/// when the store counts them, and until when a return is in time by our clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    place: usize,
+    turn: Turn,
+    until: Timestamp,
+    in_time: Timestamp,
+}
 
-/// How long before the store stops counting it a lease is returned, even if requests still hold
-/// units of it: the call takes time, also on a busy machine.
-const ON_ITS_WAY: Micros = Micros(GRACE.0 / 2);
+/// At most two leases of a bucket, given back.
+pub(super) type Back = SmallVec<[Returned; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -51,21 +57,14 @@ pub(crate) struct Held {
 struct Asking {
     /// Whether a request for a lease is queued or in flight.
     busy: bool,
-    /// Requests that wait for units, and the number of units for each.
-    waiting: Vec<(u64, oneshot::Sender<Had>)>,
+    /// Requests that wait for units, and the number of units for each. They are notified of the
+    /// response.
+    waiting: Vec<(u64, oneshot::Sender<()>)>,
     /// Whether the bucket is in the list of those that hold leases.
     listed: bool,
-    /// Units taken by requests that are not decided yet.
-    units_out: Hands,
-}
-
-/// The result of a request for a lease, for the requests that wait for units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Had {
-    /// The store responded: there are units now, or the bucket is known to be empty.
-    Answer,
-    /// The store had units but leased none.
-    Nothing,
+    /// Units of each lease that requests hold while another limit decides. The store goes on counting
+    /// them when the lease is returned.
+    in_hand: [u64; 2],
 }
 
 impl Held {
@@ -106,20 +105,8 @@ impl Held {
     }
 
     /// Takes `cost` units from a lease, preferably from the one that ends first, for a request that
-    /// nothing else can refuse.
-    pub(super) fn take(&self, cost: u64, clock: &Clock) -> bool {
-        self.take_by(cost, clock).is_some()
-    }
-
-    /// Like [`Held::take`], for a request that is decided later; returns the origin of the units.
-    pub(super) fn take_in_hand(&self, cost: u64, clock: &Clock) -> Option<Origin> {
-        let mut asking = self.asking.lock();
-        let origin = self.take_by(cost, clock)?;
-        asking.units_out.take(origin);
-        Some(origin)
-    }
-
-    fn take_by(&self, cost: u64, clock: &Clock) -> Option<Origin> {
+    /// nothing else can refuse. Returns the slot and its turn.
+    pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<(usize, Turn)> {
         let now = || clock.boot().as_micros();
         let first = usize::from(
             self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline(),
@@ -129,52 +116,98 @@ impl Held {
             .find_map(|slot| Some((slot, self.slots[slot].take_at(cost, now)?)))
     }
 
-    /// Reports the decision on a request that took units in hand; `back` units were not granted and
-    /// are returned. The result says whether there is a message for the store now.
-    pub(super) fn decided(&self, origin: Origin, back: u64, leases: &Leases) -> bool {
+    /// Like [`Held::take`], for a request that is decided later.
+    pub(super) fn take_in_hand(&self, cost: u64, clock: &Clock) -> Option<Origin> {
         let mut asking = self.asking.lock();
-        match asking.units_out.decide(origin, back) {
-            Decided::PutBack => self.slots[origin.0].put_back(origin.1, back),
-            Decided::Waits => {}
-            Decided::GiveBack(leaving) => {
-                drop(asking);
-                leases.give_back(self, leaving);
-                return true;
-            }
-            Decided::TooLate => {
-                leases.counters.forfeited.fetch_add(back, Ordering::Relaxed);
-            }
-        }
-        false
+        let (place, _) = self.take(cost, clock)?;
+        asking.in_hand[place] += cost;
+        let (turn, until) = self.slots[place].turn();
+        let in_time = self.slots[place].deadline().after(GRACE);
+        Some(Origin {
+            place,
+            turn,
+            until,
+            in_time,
+        })
     }
 
-    /// Whether the next lease should be requested now; a lease must be of at least `least` units.
-    pub(super) fn is_low(&self, now: Timestamp, least: u64) -> bool {
-        if now.as_micros() < self.not_before.load(Ordering::Relaxed)
-            || self.demand.in_a_life() < least
-        {
-            return false;
+    /// A request that has taken units in hand is decided. If it was not granted, they are put back into
+    /// their lease; if that has been returned, they are returned by themselves. The result says whether
+    /// there is a message for the store now.
+    pub(super) fn decided(
+        &self,
+        origin: Origin,
+        cost: u64,
+        is_granted: bool,
+        leases: &Leases,
+    ) -> bool {
+        let mut asking = self.asking.lock();
+        let slot = &self.slots[origin.place];
+        let is_here = slot.turn().0 == origin.turn;
+        if is_here {
+            asking.in_hand[origin.place] -= cost;
+            if !is_granted {
+                slot.put_back(origin.turn, cost);
+            }
+        } else if !is_granted {
+            let back = Return {
+                until: origin.until,
+                units: cost,
+                left: cost,
+            };
+            leases.give_back(self.returned(back, origin.in_time));
         }
-        // Units of a lease that is about to end do not count.
+        !is_here && !is_granted
+    }
+
+    fn returned(&self, back: Return, in_time: Timestamp) -> Returned {
+        let (name, shape) = (self.name, self.shape.clone());
+        Returned {
+            name,
+            shape,
+            back,
+            in_time,
+        }
+    }
+
+    /// Whether the next lease should be requested now; `share` is the most that it may have.
+    pub(super) fn is_low(&self, now: Timestamp, least: u64, share: u64) -> bool {
+        self.pays(now, least, share) && self.usable(now) <= self.low.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next lease may be requested together with that of another bucket: half is used.
+    pub(super) fn is_half_used(&self, now: Timestamp, least: u64, share: u64) -> bool {
+        self.pays(now, least, share) && self.usable(now) <= 2 * self.low.load(Ordering::Relaxed)
+    }
+
+    /// Whether a lease saves more calls than it costs: the demand in its life, and what the store can
+    /// lease, are enough.
+    fn pays(&self, now: Timestamp, least: u64, share: u64) -> bool {
+        now.as_micros() >= self.not_before.load(Ordering::Relaxed)
+            && share >= UNITS_LEAST
+            && self.demand.in_a_life() >= least
+    }
+
+    /// Units of leases that are not about to end.
+    fn usable(&self, now: Timestamp) -> u64 {
         let soon = now.after(Micros(self.terms.life.0 / 4));
-        let usable = self
-            .slots
-            .iter()
-            .filter(|slot| slot.deadline() > soon)
-            .map(Slot::left)
-            .sum::<u64>();
-        usable <= self.low.load(Ordering::Relaxed)
+        let usable = self.slots.iter().filter(|slot| slot.deadline() > soon);
+        usable.map(Slot::left).sum()
+    }
+
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     /// Queues a request for a lease unless one is queued or in flight; returns whether it did.
-    pub(super) fn wish(self: &Arc<Self>, leases: &Leases) -> bool {
+    pub(super) fn renew(self: &Arc<Self>, leases: &Leases) -> bool {
         let mut asking = self.asking.lock();
         self.queue(&mut asking, leases)
     }
 
-    /// Like [`Held::wish`], for a request that waits for `cost` units; it is notified of the
+    /// Like [`Held::renew`], for a request that waits for `cost` units; it is notified of the
     /// response.
-    pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<Had> {
+    pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<()> {
         let (tell, receiver) = oneshot::channel();
         let mut asking = self.asking.lock();
         asking.waiting.push((cost, tell));
@@ -196,27 +229,14 @@ impl Held {
         if std::mem::replace(&mut asking.busy, true) {
             return false;
         }
-        leases.tasks.lock().push(Errand::Wish(self.clone()));
+        leases.tasks.lock().push(Errand::Renew(self.clone()));
         true
     }
 
     /// The request for a lease that leaves now, and the used-up leases that are returned with it.
-    pub(crate) fn depart(
-        self: &Arc<Self>,
-        leases: &Arc<Leases>,
-    ) -> (Wishing, SmallVec<[Return; 2]>) {
-        let (mut asking, mut used_up) = (self.asking.lock(), SmallVec::new());
-        for place in 0..self.slots.len() {
-            if self.slots[place].left() == 0
-                && let Some(leaving) = self.vacate(&mut asking, place)
-            {
-                leases
-                    .counters
-                    .given_back
-                    .fetch_add(leaving.left, Ordering::Relaxed);
-                used_up.push(self.returning(leaving));
-            }
-        }
+    pub(crate) fn depart(self: &Arc<Self>, leases: &Arc<Leases>) -> (Pending, Back) {
+        let mut asking = self.asking.lock();
+        let back = self.empty_if(&mut asking, |slot| slot.left() == 0);
         let mut waiting = std::mem::take(&mut asking.waiting);
         // A request that is gone or out of time needs no units; units leased for it would stay
         // unused.
@@ -225,79 +245,40 @@ impl Held {
             .iter()
             .fold(0, |sum: u64, (cost, _)| sum.saturating_add(*cost))
             .min(LEFT_MAX);
-        let units = self.demand.in_a_life().clamp(needed, LEFT_MAX.max(needed));
-        let wish = Wish {
-            id: fastrand::u64(1..1 << 52),
-            units,
-            needed,
+        let share = leases.share(&self.terms);
+        let units = self.demand.in_a_life().min(share).max(needed);
+        let pending = Pending {
+            held: self.clone(),
+            leases: leases.clone(),
+            request: Request { units, needed },
+            waiting,
+            is_answered: false,
         };
-        let departed = leases.clock.boot();
-        (
-            Wishing {
-                held: self.clone(),
-                leases: leases.clone(),
-                wish,
-                departed,
-                waiting,
-                answered: None,
-            },
-            used_up,
-        )
+        (pending, back)
     }
 
-    /// Removes a lease from its slot; `None`: there is none, or it waits for requests that hold
-    /// units of it.
-    fn vacate(&self, asking: &mut Asking, place: usize) -> Option<Leaving> {
-        let slot = &self.slots[place];
-        let (turn, until) = (slot.turn(), slot.deadline().after(GRACE));
-        let (id, left) = slot.empty()?;
-        asking
-            .units_out
-            .leave((place, turn), Leaving { id, left, until })
+    /// Empties the slots that are `so`. The units in hand are not returned.
+    fn empty_if(&self, asking: &mut Asking, so: impl Fn(&Slot) -> bool) -> Back {
+        let slots = self.slots.iter().zip(&mut asking.in_hand);
+        let slots = slots.filter(|(slot, _)| so(slot));
+        let empty = |(slot, in_hand): (&Slot, &mut u64)| {
+            // By our clock the store counts it for this long at least.
+            let in_time = slot.deadline().after(GRACE);
+            let mut back = slot.empty()?;
+            back.units -= std::mem::take(in_hand);
+            Some(self.returned(back, in_time))
+        };
+        slots.filter_map(empty).collect()
     }
 
-    /// The message to the store for a lease that is returned.
-    pub(super) fn returning(&self, leaving: Leaving) -> Return {
-        let Leaving { id, left, until } = leaving;
-        Return {
-            name: self.name,
-            shape: self.shape.clone(),
-            id,
-            left: Some(left),
-            until,
-        }
+    /// Empties all leases.
+    pub(super) fn empty(&self) -> Back {
+        self.empty_if(&mut self.asking.lock(), |_| true)
     }
 
-    /// Empties all leases; those with units in hand follow later.
-    pub(super) fn empty(&self) -> Left {
-        let mut asking = self.asking.lock();
-        (0..self.slots.len())
-            .filter_map(|place| self.vacate(&mut asking, place))
-            .collect()
-    }
-
-    /// Empties all leases without waiting for units in hand.
-    pub(super) fn empty_at_once(&self) -> Left {
-        let mut left = self.empty();
-        left.extend(
-            self.asking
-                .lock()
-                .units_out
-                .let_go(Timestamp::from_micros(u64::MAX)),
-        );
-        left
-    }
-
-    /// Empties the leases that have ended at `now`, and releases those that can no longer wait for
-    /// units in hand.
-    pub(super) fn empty_ended(&self, now: Timestamp) -> Left {
-        let mut asking = self.asking.lock();
-        let ended = (0..self.slots.len()).filter(|place| self.slots[*place].deadline() <= now);
-        let mut left: Left = ended
-            .filter_map(|place| self.vacate(&mut asking, place))
-            .collect();
-        left.extend(asking.units_out.let_go(now.after(ON_ITS_WAY)));
-        left
+    /// Empties the leases that have ended at `now`.
+    pub(super) fn empty_ended(&self, now: Timestamp) -> Back {
+        self.empty_if(&mut self.asking.lock(), |slot| slot.deadline() <= now)
     }
 
     pub(super) fn leases(&self) -> u64 {
@@ -307,11 +288,10 @@ impl Held {
             .sum()
     }
 
-    /// Leases held, including those that wait for requests. Without any, the bucket is removed from
-    /// the list of those that hold leases.
+    /// Leases held. Without any, the bucket is removed from the list of those that hold leases.
     pub(super) fn count_or_unlist(&self) -> u64 {
         let mut asking = self.asking.lock();
-        let held = self.leases() + asking.units_out.leaving();
+        let held = self.leases();
         asking.listed = held > 0;
         held
     }
@@ -322,7 +302,6 @@ impl Held {
         self.leases() == 0
             && now.since(self.demand.since()) > Micros(10 * self.terms.life.0)
             && !asking.busy
-            && asking.units_out.are_empty()
     }
 
     /// The bucket's standing for a request of `cost`: the store's last state advanced by our clock,

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_limit::Timestamp;
+use tollgate_limit::lease::Return;
 
 /// An atomic word. The tests' memory model implements it too.
 pub(super) trait Word {
@@ -64,7 +65,9 @@ pub(super) struct Slot<W = AtomicU64> {
     word: W,
     /// By the clock that continues while a machine sleeps. Zero: no lease.
     deadline: W,
-    id: W,
+    /// How many units were leased, and until when the store counts them, by its clock. Zero: no lease.
+    units: W,
+    until: W,
 }
 
 /// Identifies the lease that units were taken from.
@@ -82,7 +85,8 @@ impl<W: Word> Slot<W> {
         Self {
             word: W::new(0),
             deadline: W::new(0),
-            id: W::new(0),
+            units: W::new(0),
+            until: W::new(0),
         }
     }
 
@@ -135,37 +139,42 @@ impl<W: Word> Slot<W> {
         Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
     }
 
-    /// The turn of the current lease. (No other thread may empty or fill the slot meanwhile.)
-    pub(super) fn turn(&self) -> Turn {
-        Turn(self.word.load(Ordering::Acquire) >> LEFT_BITS)
+    /// The turn of the current lease, and until when the store counts it. (No other thread may empty or
+    /// fill the slot meanwhile.)
+    pub(super) fn turn(&self) -> (Turn, Timestamp) {
+        let turn = Turn(self.word.load(Ordering::Acquire) >> LEFT_BITS);
+        let until = self.until.load(Ordering::Acquire);
+        (turn, Timestamp::from_micros(until))
     }
 
     /// Whether there is a lease.
     pub(super) fn is_held(&self) -> bool {
-        self.id.load(Ordering::Acquire) != 0
+        self.units.load(Ordering::Acquire) != 0
     }
 
     /// Stores a lease in an empty slot. One thread at a time, and not concurrently with
     /// [`Slot::empty`].
-    pub(super) fn fill(&self, id: u64, units: u64, deadline: Timestamp) {
+    pub(super) fn fill(&self, units: u64, until: Timestamp, deadline: Timestamp) {
         let turn = self.next_turn();
         self.word.store(turn, Ordering::Release);
-        self.id.store(id, Ordering::Release);
+        self.until.store(until.as_micros(), Ordering::Release);
+        self.units.store(units, Ordering::Release);
         self.deadline.store(deadline.as_micros(), Ordering::Release);
         self.word
             .store(turn | units.min(LEFT_MAX), Ordering::Release);
     }
 
-    /// Takes all units left; afterwards no unit of this lease can be taken or put back. Returns its
-    /// id and the units; `None`: no lease. One thread at a time.
-    pub(super) fn empty(&self) -> Option<(u64, u64)> {
-        let id = self.id.swap(0, Ordering::AcqRel);
-        if id == 0 {
+    /// Takes all units left; afterwards no unit of this lease can be taken or put back. Returns what
+    /// is given back to the store; `None`: no lease. One thread at a time.
+    pub(super) fn empty(&self) -> Option<Return> {
+        let units = self.units.swap(0, Ordering::AcqRel);
+        if units == 0 {
             return None;
         }
         let left = self.word.swap(self.next_turn(), Ordering::AcqRel) & LEFT_MAX;
         self.deadline.store(0, Ordering::Release);
-        Some((id, left))
+        let until = Timestamp::from_micros(self.until.load(Ordering::Acquire));
+        Some(Return { until, units, left })
     }
 
     fn next_turn(&self) -> u64 {
@@ -184,7 +193,11 @@ mod tests {
     /// A slot with a first lease of this many units that ends at 20; the time is 10.
     fn leased(units: u64) -> Arc<Slot<Modelled>> {
         let slot = Slot::new();
-        slot.fill(7, units, Timestamp::from_micros(20));
+        slot.fill(
+            units,
+            Timestamp::from_micros(90),
+            Timestamp::from_micros(20),
+        );
         Arc::new(slot)
     }
 
@@ -210,8 +223,9 @@ mod tests {
             let slot = leased(2);
             let other = Arc::clone(&slot);
             let thread = spawn(move || u64::from(other.take_at(1, now).is_some()));
-            let (id, left) = slot.empty().expect("a lease");
-            assert_eq!((id, left + thread.join().expect("no panic")), (7, 2));
+            let back = slot.empty().expect("a lease");
+            let taken = thread.join().expect("no panic");
+            assert_eq!((back.units, back.left + taken), (2, 2));
             assert_eq!((slot.empty(), slot.left()), (None, 0));
         });
     }
@@ -223,8 +237,8 @@ mod tests {
             let turn = slot.take_at(1, now).expect("one of two");
             let other = Arc::clone(&slot);
             let thread = spawn(move || other.put_back(turn, 1));
-            let (_, left) = slot.empty().expect("a lease");
-            slot.fill(8, 5, Timestamp::from_micros(30));
+            let Return { left, .. } = slot.empty().expect("a lease");
+            slot.fill(5, Timestamp::from_micros(90), Timestamp::from_micros(30));
             thread.join().expect("no panic");
             assert!(matches!(left, 1 | 2), "{left}");
             assert_eq!(slot.left(), 5, "none of the first lease");
@@ -239,8 +253,8 @@ mod tests {
             let slot = leased(1);
             let other = Arc::clone(&slot);
             let thread = spawn(move || other.take_at(1, now));
-            let (_, left) = slot.empty().expect("a lease");
-            slot.fill(8, 1, Timestamp::from_micros(5));
+            let Return { left, .. } = slot.empty().expect("a lease");
+            slot.fill(1, Timestamp::from_micros(90), Timestamp::from_micros(5));
             let taken = thread.join().expect("no panic");
             assert_eq!(
                 u64::from(taken.is_some()) + left,
@@ -257,8 +271,8 @@ mod tests {
             let slot = leased(1);
             let other = Arc::clone(&slot);
             let thread = spawn(move || other.take_at(1, now));
-            let (_, left) = slot.empty().expect("a lease");
-            slot.fill(8, 1, Timestamp::from_micros(20));
+            let Return { left, .. } = slot.empty().expect("a lease");
+            slot.fill(1, Timestamp::from_micros(90), Timestamp::from_micros(20));
             let taken = thread.join().expect("no panic");
             assert_eq!(
                 u64::from(taken.is_some()) + left + slot.left(),

@@ -3,13 +3,12 @@
 mod buckets;
 mod ends;
 mod hands;
+mod requests;
 mod slot;
-mod wishes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::held::Had;
 use super::*;
 use crate::batch::Wanted;
 use crate::clock::Clock;
@@ -49,7 +48,7 @@ fn wanted(names: &Names, limit: &Limit) -> Wanted {
 /// A request on this limit alone.
 fn ask(held: &Held, cost: u64, clock: &Clock) -> bool {
     held.count(cost, clock.boot());
-    held.take(cost, clock)
+    held.take(cost, clock).is_some()
 }
 
 /// The place for leases of one bucket.
@@ -59,32 +58,36 @@ fn place_of(limit: Limit, clock: &Clock, is_cluster: bool) -> (Arc<Leases>, Arc<
     (leases, held.expect("leased"))
 }
 
-/// A place for leases of a thousand units at a hundred a second, and what gives it one that was asked for just now.
-fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>) -> u64) {
+/// A place for leases of a thousand units at a hundred a second, which live a second, and what gives it one that was asked for
+/// just now.
+fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>)) {
     let (leases, held) = place_of(leased(100, 1000), clock, false);
     let (of, by, clock) = (held.clone(), leases.clone(), clock.clone());
     let answer = move |units, level: Option<u64>| {
-        let (wishing, _) = of.depart(&by);
-        let id = wishing.wish().id;
+        let (pending, _) = of.depart(&by);
         let state = level.map(|units| {
             State::Level(Level {
                 level: of.shape().scaled(units),
                 at: clock.now(),
             })
         });
-        wishing.answered(units, state.as_ref(), clock.now(), clock.boot());
-        id
+        pending.answered(units, state.as_ref(), clock.now(), clock.boot());
     };
     (leases, held, answer)
 }
 
-/// What goes back: which leases, and what was left of them.
+/// Whether the next lease is to be asked for now, with as little demand as this.
+fn is_low(leases: &Leases, held: &Held, least: u64) -> bool {
+    held.is_low(leases.clock().boot(), least, leases.share(held.terms()))
+}
+
+/// What goes back: of which units, and what was left of them.
 fn returned(leases: &Leases) -> Vec<(u64, u64)> {
     let tasks = leases.tasks(usize::MAX).into_iter();
     tasks
         .filter_map(|errand| {
             if let Errand::Return(one) = errand {
-                Some((one.id, one.units()))
+                Some((one.back.units, one.back.left))
             } else {
                 None
             }

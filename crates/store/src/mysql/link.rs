@@ -16,7 +16,7 @@ use super::mark;
 use super::transaction::{BEGIN, OpenTransaction};
 use crate::audit::Finding;
 use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
-use crate::sql::database::{Base, Database, Swept};
+use crate::sql::database::{Base, Beat, Database, Swept};
 use crate::sql::mark::Mark;
 use crate::sql::{PAGE, idle_within};
 use crate::tls::Tls;
@@ -169,35 +169,46 @@ impl Database for MysqlLink {
         carries_wants(wants)
     }
 
-    async fn beat(&self, session: &Session) -> Result<i64, Fault> {
-        let id = self.base.decider.id;
+    async fn beat(&self, session: &Session) -> Result<Beat, Fault> {
+        let (id, moment, mark) = (self.base.decider.id, self.moment(), mark::read());
+        let document = if session.has_document {
+            "COALESCE((SELECT epoch FROM tollgate_overrides WHERE id = 1), 0)"
+        } else {
+            "NULL"
+        };
         let text = format!(
             "INSERT INTO tollgate_gateways VALUES ({id}, {NOW}) ON DUPLICATE KEY UPDATE seen = VALUES(seen);
              DELETE FROM tollgate_gateways WHERE seen < {NOW} - 60000000;
              SELECT COUNT(*), (SELECT TABLE_COMMENT FROM information_schema.TABLES
-                               WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'tollgate_buckets')
-             FROM tollgate_gateways WHERE id <> {id} AND seen > {NOW} - 10000000"
+                               WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'tollgate_buckets'),
+                    {moment}, {document}
+             FROM tollgate_gateways WHERE id <> {id} AND seen > {NOW} - 10000000;
+             {mark}"
         );
         let sets = self.chore(session, text).await?;
-        let row = sets
-            .first()
-            .and_then(|rows| rows.first())
-            .ok_or(Fault::Corrupt("no row of gateways"))?;
+        let (Some(row), Some(mark)) = (sets.first().and_then(|rows| rows.first()), sets.get(1))
+        else {
+            return Err(Fault::Corrupt("no row of gateways"));
+        };
         if row.get_opt::<String, _>(1).and_then(Result::ok).as_deref() != Some(VERSION) {
             let words = "the tables were replaced by those of another version";
             return Err(Fault::Unfit(words.into()));
         }
-        Ok(number(row, 0)?.unwrap_or(0) + 1)
+        Ok(Beat {
+            gateways: number(row, 0)?.unwrap_or(0) + 1,
+            print: mark::of(mark)?.map(|mark| mark.print),
+            now: number(row, 2)?.unwrap_or(0),
+            document: number(row, 3)?,
+        })
     }
 
-    async fn keep_mark(&self, session: &Session) -> Result<(), Fault> {
-        let read = self.chore(session, mark::read()).await?;
-        let mark = match mark::of(read.first().map_or(&[], Vec::as_slice))? {
-            Some(mark) => mark,
-            None => self.make_mark(session).await?,
+    async fn keep_mark(&self, session: &Session, print: Option<i64>) -> Result<i64, Fault> {
+        let print = match print {
+            Some(print) => print,
+            None => self.make_mark(session).await?.print,
         };
-        session.print.set(mark.print);
-        Ok(())
+        session.print.set(print);
+        Ok(print)
     }
 
     async fn audit(&self, session: &Session) -> Result<Vec<Finding>, Fault> {

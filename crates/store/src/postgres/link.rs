@@ -6,13 +6,14 @@ mod fault;
 mod transaction;
 
 use std::cell::{Cell, OnceCell};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 
 use tokio::sync::{Notify, RwLock, oneshot};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
 pub(super) use self::draw::DRAW_OF;
 use self::fault::{Fault, obstacle, words};
@@ -21,7 +22,7 @@ use super::audit::{Facts, VERSION};
 use super::{AddressError, mark, schema_sql};
 use crate::audit::Finding;
 use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
-use crate::sql::database::{Base, Database, Swept};
+use crate::sql::database::{Base, Beat, Database, Swept};
 use crate::sql::mark::Mark;
 use crate::sql::{CONNECT_WITHIN, FAREWELL, PAGE, idle_within};
 use crate::tls::{Connector, Tls};
@@ -38,6 +39,8 @@ pub(super) struct Session {
     /// Why its connection ended, once it has.
     ended: Rc<OnceCell<String>>,
     closed: Rc<Notify>,
+    /// Notified when the server notifies the session of a change of the document.
+    notified: Rc<Notify>,
     /// Dropped with the session, which ends its connection.
     _alive: oneshot::Sender<()>,
     /// The server runs single statements one after the other. A transaction of several round trips
@@ -160,7 +163,7 @@ impl Database for PostgresLink {
 
     async fn session(&self) -> Result<Session, Obstacle> {
         let obstacle_of = |error: tokio_postgres::Error| obstacle(&error);
-        let (client, connection) = self
+        let (client, mut connection) = self
             .config
             .connect(self.tls.clone())
             .await
@@ -168,20 +171,31 @@ impl Database for PostgresLink {
         let (alive, gone) = oneshot::channel::<()>();
         let ended = Rc::new(OnceCell::new());
         let closed = Rc::new(Notify::new());
-        let (tell, close) = (ended.clone(), closed.clone());
+        let notified = Rc::new(Notify::new());
+        let (tell, close, notify) = (ended.clone(), closed.clone(), notified.clone());
         tokio::task::spawn_local(async move {
-            let mut connection = pin!(connection);
+            let mut running = pin!(async {
+                while let Some(message) = poll_fn(|context| connection.poll_message(context)).await
+                {
+                    match message {
+                        Ok(AsyncMessage::Notification(_)) => notify.notify_one(),
+                        Ok(_) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            });
             tokio::select! {
                 // Stored before the connection is dropped, which is when the users of the client
                 // see that it has ended.
-                outcome = &mut connection => {
+                outcome = &mut running => {
                     if let Err(error) = outcome {
                         let _ = tell.set(words(&error));
                     }
                     close.notify_one();
                 }
                 // It waits for the server to close the connection; a dead server never does.
-                _ = gone => drop(tokio::time::timeout(FAREWELL, connection).await),
+                _ = gone => drop(tokio::time::timeout(FAREWELL, running).await),
             }
         });
         let client = Rc::new(client);
@@ -213,6 +227,7 @@ impl Database for PostgresLink {
             client,
             ended,
             closed,
+            notified,
             _alive: alive,
             turn: RwLock::new(()),
             print: Cell::new(0),
@@ -245,45 +260,67 @@ impl Database for PostgresLink {
         draw::carries_wants(wants)
     }
 
-    async fn beat(&self, session: &Session) -> Result<i64, Fault> {
-        let beat = "WITH beat AS (
+    async fn beat(&self, session: &Session) -> Result<Beat, Fault> {
+        let document = if session.has_document {
+            "coalesce((SELECT epoch FROM tollgate_overrides WHERE id = 1), 0)"
+        } else {
+            "NULL::bigint"
+        };
+        let beat = format!(
+            "WITH beat AS (
                         INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
                         ON CONFLICT (id) DO UPDATE SET seen = excluded.seen
                     ), gone AS (
                         DELETE FROM tollgate_gateways
                         WHERE seen < clock_timestamp() - interval '1 minute' AND id > 0
                     )
-                    SELECT count(*) + 1, tollgate_version() FROM tollgate_gateways
-                    WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0";
-        let id = &self.base.decider.id;
-        let row = self.chore(session, beat, &[(id, Type::INT8)]).await?;
+                    SELECT gateways.count + 1, tollgate_version(), mark.epoch,
+                           coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), {document}
+                    FROM (SELECT count(*) FROM tollgate_gateways
+                          WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0
+                         ) AS gateways {}",
+            mark::JOIN
+        );
+        let (id, pinned) = (&self.base.decider.id, self.base.pinned());
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(id, Type::INT8), (&pinned, Type::INT8)];
+        let row = self.chore(session, &beat, &parameters).await?;
         if row.try_get::<_, i64>(1)? != VERSION {
             return Err(Fault::Replaced);
         }
-        Ok(row.try_get(0)?)
+        Ok(Beat {
+            gateways: row.try_get(0)?,
+            print: row.try_get(2)?,
+            now: row.try_get(3)?,
+            document: row.try_get(4)?,
+        })
     }
 
-    async fn keep_mark(&self, session: &Session) -> Result<(), Fault> {
-        let read = {
-            let _turn = session.turn.read().await;
-            session
-                .client
-                .query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)])
-                .await?
-        };
-        let mark = match read.first() {
-            Some(row) => mark::of(row)?,
+    async fn keep_mark(&self, session: &Session, print: Option<i64>) -> Result<i64, Fault> {
+        let print = match print {
+            Some(print) => print,
             None => {
                 let (print, pinned) = (Mark::new_print(), self.base.pinned());
-                mark::of(
-                    &self
-                        .chore(session, mark::MAKE, &mark::parameters(&print, &pinned))
-                        .await?,
-                )?
+                let parameters = mark::parameters(&print, &pinned);
+                mark::of(&self.chore(session, mark::MAKE, &parameters).await?)?.print
             }
         };
-        session.print.set(mark.print);
-        Ok(())
+        session.print.set(print);
+        Ok(print)
+    }
+
+    async fn listen(&self, session: &Session) {
+        let listening = {
+            let _turn = session.turn.read().await;
+            session.client.batch_execute(document::LISTEN).await
+        };
+        // Without it the heartbeats find each change.
+        if listening.is_ok() {
+            loop {
+                self.base.shared.documents.changed();
+                session.notified.notified().await;
+            }
+        }
     }
 
     async fn audit(&self, session: &Session) -> Result<Vec<Finding>, Fault> {

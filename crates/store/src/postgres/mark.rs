@@ -24,7 +24,13 @@ macro_rules! good {
     };
 }
 
-/// Reads it; no row: there is none, or it is not valid.
+/// Its row, joined to that of another query; no row: there is none, or it is not valid.
+pub(super) const JOIN: &str = concat!(
+    "LEFT JOIN tollgate_buckets AS mark ON mark.key = 'tollgate' AND ",
+    good!()
+);
+
+/// Reads the mark where no other query is joined to it.
 pub(super) const READ: &str = concat!(
     "SELECT mark.epoch, mark.at, false FROM tollgate_buckets AS mark WHERE mark.key = $1 AND ",
     good!()

@@ -26,16 +26,6 @@ if not pinned then
   now = time[1] * 1000000 + time[2]
 end
 
--- The leases that stand in a row.
-local function leases_in(value)
-  local leases = {}
-  for from = row_len + 1, #value - row_lease_len + 1, row_lease_len do
-    local id, units, till = unpack_numbers(row_lease, value, from)
-    leases[#leases + 1] = { id, units, till }
-  end
-  return leases
-end
-
 local stored
 if total == 1 then
   stored = { call('GET', keys[1]) }
@@ -47,7 +37,7 @@ for i = 1, total do
   if value and string.byte(value) ~= row_mark then return '' end
 end
 
--- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its leases, the level of a bucket
+-- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its ledger, the level of a bucket
 -- that is full under the largest burst, and whether it was pulled to now, which is written down whatever is decided.
 local function load(i, n, p, full)
   local value = stored[i]
@@ -55,10 +45,10 @@ local function load(i, n, p, full)
   local _, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
   local pulled = at_before - now > ahead_max
   if pulled then at_before = now end
-  local level, at, out, leases
+  local level, at, out, ledger
   if #value > row_len then
-    level, at, out = brought_to(now, level_before, at_before, n_before, p_before, full_before, leases_in(value))
-    leases = string.sub(value, row_len + 1)
+    level, at, out = brought_to(now, level_before, at_before, n_before, p_before, full_before, ledger_in(value))
+    ledger = string.sub(value, row_len + 1)
   else
     level, at, out = refilled(level_before, at_before, now, n_before, full_before), max(at_before, now), 0
   end
@@ -68,15 +58,15 @@ local function load(i, n, p, full)
   if n_before == n and p_before == p then
     -- A pinned clock says nothing of how long the server keeps it.
     if full_before == wide and print_before == fingerprint and not pinned and not pulled then stands = till end
-  elseif leases then
+  elseif ledger then
     level = converted(level, p_before, p, wide)
   else
     level = under(level, level_before, at_before, now, p_before, n, p, wide)
   end
-  return min(level, max(full - out * p, 0)), at, stands, leases, wide, pulled
+  return min(level, max(full - out * p, 0)), at, stands, ledger, wide, pulled
 end
 
-local function write(key, n, p, level, at, stands, leases, wide)
+local function write(key, n, p, level, at, stands, ledger, wide)
   -- It goes a second after it is full again, so that its going grants nothing.
   local till = math.ceil((wide - level) / n) + at + 1000000
   if till <= stands then
@@ -84,7 +74,7 @@ local function write(key, n, p, level, at, stands, leases, wide)
   else
     till = till + margin
     local kept = pack_numbers(row, row_mark, fingerprint, n, p, wide, till, level, at)
-    if leases then kept = kept .. leases end
+    if ledger then kept = kept .. ledger end
     call('SET', key, kept, 'PX', math.ceil((till - now) / 1000))
   end
 end
@@ -96,10 +86,10 @@ local numbers, answer = {}, {}
 for term = 0, terms - 1 do
   numbers[term] = { unpack_numbers('<ddddd', input, 18 + 40 * term) }
 end
-local levels, ats, all_stands, all_leases, all_wide, written = {}, {}, {}, {}, {}, {}
+local levels, ats, all_stands, all_ledgers, all_wide, written = {}, {}, {}, {}, {}, {}
 for i = 1, total do
   local its = numbers[term_of[i]]
-  levels[i], ats[i], all_stands[i], all_leases[i], all_wide[i], written[i] = load(i, its[1], its[2], its[3])
+  levels[i], ats[i], all_stands[i], all_ledgers[i], all_wide[i], written[i] = load(i, its[1], its[2], its[3])
   answer[2 * i - 1], answer[2 * i] = levels[i], ats[i]
 end
 
@@ -125,7 +115,7 @@ end
 for i = 1, total do
   if written[i] then
     local its = numbers[term_of[i]]
-    write(keys[i], its[1], its[2], levels[i], ats[i], all_stands[i], all_leases[i], all_wide[i])
+    write(keys[i], its[1], its[2], levels[i], ats[i], all_stands[i], all_ledgers[i], all_wide[i])
   end
 end
 local format = '<d' .. string.rep('d', 2 * total) .. string.rep('H', last - 2 * total)

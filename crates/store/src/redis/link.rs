@@ -6,13 +6,14 @@ mod greeting;
 mod redirection;
 mod sentinel;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_core::Stream;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError};
 
@@ -37,8 +38,11 @@ use tollgate_limit::Timestamp;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Keys under which gateways count each other, spread over the slots of a cluster.
 const MEMBERS_KEYS: usize = 64;
-/// The part of the key of the document that determines its slot in a cluster.
+/// The part of the key of the document that determines its slot in a cluster. The first key under which
+/// gateways count each other has it, too, so that one heartbeat finds both.
 const DOCUMENT_TAG: &str = "overrides";
+/// The key of the document, and the channel on which its changes are published.
+const DOCUMENT: &str = "tollgate:{overrides}";
 /// A gateway without a heartbeat for this many seconds does not count as a replica.
 const REPLICA_SECONDS: u64 = 10;
 /// The mark of a server's data is kept this long after the last heartbeat there (draw/head.lua has
@@ -54,7 +58,6 @@ pub(super) struct RedisLink {
     script: Script,
     bucket_script: Script,
     heartbeat: Script,
-    epoch: Script,
     document: Script,
     /// Identifies this gateway: 52 random bits.
     id: i64,
@@ -72,6 +75,7 @@ struct Node {
 /// A connection, and the server it leads to.
 pub(super) struct Connection {
     wire: MultiplexedConnection,
+    info: ConnectionInfo,
     node: Option<Node>,
     /// Identifies the server process and its data's history: a restart or promotion changes it.
     /// Zero: not known.
@@ -102,7 +106,6 @@ impl RedisLink {
             script: Script::new(DRAW),
             bucket_script: Script::new(DRAW_BUCKET),
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
-            epoch: Script::new(EPOCH_SCRIPT),
             document: Script::new(include_str!("document.lua")),
             id: signed(fastrand::u64(1..1 << 52)),
             masters: Masters::default(),
@@ -132,32 +135,48 @@ impl RedisLink {
     /// counts of others. The keys are in fixed slots, so gateways agree on them while slots move.
     fn members_key(&self) -> Option<String> {
         let Some(Node { name, cluster }) = &self.node else {
-            return Some("tollgate:{gateways}".into());
+            return Some(format!("{DOCUMENT}:gateways"));
         };
-        let mut tags = std::iter::once("gateways".to_owned())
+        let mut tags = std::iter::once(DOCUMENT_TAG.to_owned())
             .chain((1..MEMBERS_KEYS).map(|one| format!("gateways{one}")));
         let tag = tags.find(|tag| cluster.has(name, slot_of(tag.as_bytes())))?;
-        Some(format!("tollgate:{{{tag}}}"))
+        Some(format!("tollgate:{{{tag}}}:gateways"))
     }
 
-    /// Keeps the mark of the server's data alive as long as a gateway runs: without it, unknown
-    /// buckets would start empty again.
-    async fn keep_mark(
-        &self,
-        wire: &mut MultiplexedConnection,
-        connection: &Connection,
-    ) -> Result<(), RedisError> {
-        if self.address.is_cluster() {
-            // Each master would need its own; the check of the file refuses such limits in a
-            // cluster.
+    /// Counts the gateways on this server, finds the epoch of the document where it is kept there, and
+    /// keeps the mark of the server's data alive as long as a gateway runs: without it, unknown buckets
+    /// would start empty again. All in one call.
+    async fn heartbeat(&self, connection: &Connection) -> Result<(), RedisError> {
+        let Some(members) = self.members_key() else {
             return Ok(());
+        };
+        let mut keys = vec![members.as_str()];
+        if members.starts_with(DOCUMENT) {
+            keys.push(DOCUMENT);
         }
-        let arguments = [self.pinned_now().to_string(), EPOCH_SECONDS.to_string()];
-        let kept = self.epoch.run(wire, &connection.mark, &arguments).await;
-        let (epoch, new): (u64, u8) = kept?;
-        let before = connection.epoch.swap(signed(epoch), Ordering::Relaxed);
+        // Each master of a cluster would need its own mark; the check of the file refuses such limits
+        // in a cluster.
+        if !self.address.is_cluster() {
+            keys.push(&connection.mark);
+        }
+        let arguments = [
+            self.pinned_now().to_string(),
+            self.id.to_string(),
+            REPLICA_SECONDS.to_string(),
+            EPOCH_SECONDS.to_string(),
+        ];
+        let wire = &mut connection.wire.clone();
+        let beaten = self.heartbeat.run(wire, &keys, &arguments).await?;
+        let (gateways, now, document, mark, new): (u32, u64, Option<u64>, u64, u8) = beaten;
+        self.shared.shared_by(gateways);
+        if let Some(epoch) = document {
+            let now = Timestamp::from_micros(now);
+            let ours = self.clock.now();
+            self.shared.documents.seen(epoch, None, now, ours);
+        }
+        let before = connection.epoch.swap(signed(mark), Ordering::Relaxed);
         // (A request that found it missing may have set it before.)
-        if new == 1 || (before != 0 && before < signed(epoch)) {
+        if new == 1 || (before != 0 && before < signed(mark)) {
             tracing::info!(
                 "nothing is known of this server's past (it is new, was emptied, restarted or promoted): buckets of limits \
                  with on_failover = \"drain\" begin drained there"
@@ -196,11 +215,12 @@ impl Link for RedisLink {
 
     async fn connect(&self) -> Result<Connection, Obstacle> {
         let attempt = async {
-            let mut wire = self.wire().await.map_err(obstacle)?;
+            let (mut wire, info) = self.wire().await.map_err(obstacle)?;
             let Greeting { fingerprint, print } = self.greet(&mut wire).await?;
             let mark = format!("tollgate:epoch:{fingerprint:013x}");
             let connection = Connection {
                 wire,
+                info,
                 node: self.node.clone(),
                 fingerprint,
                 print,
@@ -292,9 +312,8 @@ impl Link for RedisLink {
             arguments.extend([new.known, new.epoch].map(|epoch| epoch.to_string()));
             arguments.extend([new.text.clone(), keep.to_string()]);
         }
-        let key = format!("tollgate:{{{DOCUMENT_TAG}}}");
         let wire = &mut connection.wire.clone();
-        let stated = self.document.run(wire, &key, &arguments).await;
+        let stated = self.document.run(wire, &[DOCUMENT], &arguments).await;
         let stated: (u64, u64, u8, Option<String>) = stated.map_err(|error| self.trouble(error))?;
         let (epoch, now, written, text) = stated;
         Ok(ToldDocument {
@@ -308,19 +327,18 @@ impl Link for RedisLink {
         })
     }
 
+    async fn listen(&self, connection: &Connection) {
+        let changed = || self.shared.documents.changed();
+        // A user may have no right to subscribe. The heartbeats find each change then.
+        let _ = subscribe(connection.info.clone(), DOCUMENT, changed).await;
+    }
+
     async fn housekeep(&self, connection: &Connection) -> Result<(), Trouble> {
-        let mut wire = connection.wire.clone();
-        if let Some(key) = self.members_key() {
-            let arguments = [self.id.to_string(), REPLICA_SECONDS.to_string()];
-            let replicas = self.heartbeat.run(&mut wire, &key, &arguments).await;
-            self.shared
-                .shared_by(replicas.map_err(|error| self.trouble(error))?);
-        }
-        self.keep_mark(&mut wire, connection)
-            .await
-            .map_err(trouble)?;
+        let beaten = self.heartbeat(connection).await;
+        beaten.map_err(|error| self.trouble(error))?;
         if self.shared.is_audit_due() {
-            self.look(&mut wire).await.map_err(trouble)?;
+            let audited = self.look(&mut connection.wire.clone()).await;
+            audited.map_err(trouble)?;
         }
         Ok(())
     }
@@ -347,23 +365,28 @@ fn obstacle(error: RedisError) -> Obstacle {
     }
 }
 
-/// Counts the gateways with a recent heartbeat, including this one, by the server's clock.
+/// Counts the gateways with a recent heartbeat, including this one, by the server's clock. Of the
+/// document, where its key is given, it reads the epoch (false: it may not), and of the mark the moment,
+/// in microseconds; it makes the mark where there is none, and says so. A test's clock may replace the
+/// server's.
 const HEARTBEAT_SCRIPT: &str = "
-local now = redis.call('TIME')[1]
-redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - ARGV[2]))
-redis.call('EXPIRE', KEYS[1], ARGV[2] * 2)
-return redis.call('ZCARD', KEYS[1])
-";
-
-/// Reads the mark, in microseconds, or creates it; returns also whether it was created. A test's
-/// clock may replace the server's.
-const EPOCH_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = ARGV[1] ~= '0' and ARGV[1] or string.format('%.0f', time[1] * 1000000 + time[2])
-local new = redis.call('SET', KEYS[1], now, 'NX') and 1 or 0
-redis.call('EXPIRE', KEYS[1], ARGV[2])
-return { redis.call('GET', KEYS[1]), new }
+redis.call('ZADD', KEYS[1], time[1], ARGV[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', time[1] - ARGV[3]))
+redis.call('EXPIRE', KEYS[1], ARGV[3] * 2)
+local document, mark, new = false, '0', 0
+for i = 2, #KEYS do
+    if KEYS[i] == 'tollgate:{overrides}' then
+        local epoch = redis.pcall('HGET', KEYS[i], 'epoch')
+        document = type(epoch) ~= 'table' and (epoch or '0')
+    else
+        new = redis.call('SET', KEYS[i], now, 'NX') and 1 or 0
+        redis.call('EXPIRE', KEYS[i], ARGV[4])
+        mark = redis.call('GET', KEYS[i])
+    end
+end
+return { redis.call('ZCARD', KEYS[1]), now, document, mark, new }
 ";
 
 /// The timeout of a connection attempt; requests do not wait for it.
@@ -379,6 +402,32 @@ pub(crate) async fn open(info: ConnectionInfo) -> Result<MultiplexedConnection, 
         .await
 }
 
+/// Subscribes to a channel over a connection of its own, and reports each message and the subscription
+/// itself: a message of before it was missed.
+async fn subscribe(
+    info: ConnectionInfo,
+    channel: &str,
+    received: impl Fn(),
+) -> Result<(), RedisError> {
+    let subscribed = async {
+        let mut subscription = Client::open(info)?.get_async_pubsub().await?;
+        subscription.subscribe(channel).await?;
+        Ok::<_, RedisError>(subscription)
+    };
+    let subscription = tokio::time::timeout(CONNECT_WITHIN, subscribed).await;
+    let subscription =
+        subscription.map_err(|_| RedisError::from((ErrorKind::Io, "no connection in time")))??;
+    let mut messages = pin!(subscription.into_on_message());
+    received();
+    while poll_fn(|context| messages.as_mut().poll_next(context))
+        .await
+        .is_some()
+    {
+        received();
+    }
+    Ok(())
+}
+
 /// Whether a connection is known to have ended. The server is not asked: the command is given up before
 /// it is sent.
 fn has_ended(wire: &MultiplexedConnection) -> bool {
@@ -389,25 +438,28 @@ fn has_ended(wire: &MultiplexedConnection) -> bool {
 }
 
 impl RedisLink {
-    async fn wire(&self) -> Result<MultiplexedConnection, RedisError> {
-        if let Some(node) = &self.node {
-            return open(node.cluster.nodes.address(&node.name)?).await;
-        }
-        match &self.address {
-            Address::Single(info) => open((**info).clone()).await,
-            Address::Sentinel {
-                sentinels,
-                name,
-                master,
-                tls,
-                certificates,
-            } => {
+    /// A connection, and the address that it was made to.
+    async fn wire(&self) -> Result<(MultiplexedConnection, ConnectionInfo), RedisError> {
+        let info = match (&self.node, &self.address) {
+            (Some(node), _) => node.cluster.nodes.address(&node.name)?,
+            (None, Address::Single(info)) => (**info).clone(),
+            (
+                None,
+                Address::Sentinel {
+                    sentinels,
+                    name,
+                    master,
+                    tls,
+                    certificates,
+                },
+            ) => {
                 let like = (&**master, *tls, certificates.as_deref());
-                self.masters.open(sentinels, name, like).await
+                return self.masters.open(sentinels, name, like).await;
             }
-            Address::Cluster { .. } => {
-                Err((ErrorKind::Client, "a cluster is reached by its nodes").into())
+            (None, Address::Cluster { .. }) => {
+                return Err((ErrorKind::Client, "a cluster is reached by its nodes").into());
             }
-        }
+        };
+        Ok((open(info.clone()).await?, info))
     }
 }

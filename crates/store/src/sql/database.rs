@@ -1,14 +1,16 @@
 //! What a link to any SQL database does alike: connecting, retries after conflicts, heartbeats, sweeps.
 //! The statements, and how they are sent, belong to each database.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
 use super::decide::{Decided, Decider, Locked};
+use super::mark::origin;
 use super::{
     ATTEMPTS_MAX, CONNECT_WITHIN, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX,
     pause_before,
@@ -18,7 +20,7 @@ use crate::batch::{
     Answer, Batch, LaneState, Link, NewDocument, Obstacle, ToldDocument, Trouble, Wanted, Wants,
 };
 use crate::options::RemoteOptions;
-use crate::wire_form::{Name, signed};
+use crate::wire_form::{Name, moment, signed};
 use tollgate_limit::{Micros, Timestamp};
 
 /// What a link to an SQL database has, whatever its kind.
@@ -27,6 +29,9 @@ pub(crate) struct Base {
     pub(crate) shared: Arc<LaneState>,
     pub(crate) decider: Decider,
     elsewhere: Elsewhere,
+    /// How many calls there were at the last housekeeping, and how many heartbeats since the last sweep.
+    calls: Cell<u64>,
+    beats: Cell<u32>,
 }
 
 impl Base {
@@ -36,6 +41,8 @@ impl Base {
             options,
             shared,
             elsewhere: Elsewhere::default(),
+            calls: Cell::new(u64::MAX),
+            beats: Cell::new(0),
         }
     }
 
@@ -75,6 +82,9 @@ const ELSEWHERE_FOR: Micros = Micros(250_000);
 /// The most buckets for which that is remembered.
 const ELSEWHERE_MAX: usize = 4096;
 
+/// After so many heartbeats a gateway without requests sweeps instead.
+const IDLE_SWEEP_EVERY: u32 = 9;
+
 /// Buckets that the function leaves to the transaction, because they have leases or cannot be read,
 /// and until when this is assumed.
 #[derive(Debug, Default)]
@@ -109,6 +119,17 @@ pub(crate) struct Swept {
     pub(crate) gone: i64,
 }
 
+/// What one heartbeat finds on the server.
+pub(crate) struct Beat {
+    /// How many gateways there are, including this one.
+    pub(crate) gateways: i64,
+    /// The print of the mark of the server's data, if it is valid.
+    pub(crate) print: Option<i64>,
+    pub(crate) now: i64,
+    /// The epoch of the document of overrides, where there is a table for it.
+    pub(crate) document: Option<i64>,
+}
+
 /// One kind of SQL database.
 pub(crate) trait Database: 'static {
     type Session: 'static;
@@ -129,11 +150,21 @@ pub(crate) trait Database: 'static {
     /// Whether the function on the server supports every claim of a request.
     fn carries(wants: &Wants) -> bool;
 
-    /// The heartbeat; returns how many gateways there are, including this one.
-    async fn beat(&self, session: &Self::Session) -> Result<i64, Self::Fault>;
+    /// The heartbeat, in one call.
+    async fn beat(&self, session: &Self::Session) -> Result<Beat, Self::Fault>;
 
-    /// Maintains the mark of the server's data, so that a limit that needs it finds it.
-    async fn keep_mark(&self, session: &Self::Session) -> Result<(), Self::Fault>;
+    /// Keeps and returns the print of the mark of the server's data; makes a mark if there is none that
+    /// is valid, so that a limit that needs it finds it.
+    async fn keep_mark(
+        &self,
+        session: &Self::Session,
+        print: Option<i64>,
+    ) -> Result<i64, Self::Fault>;
+
+    /// Notifies the users of the document of its changes, if the database can.
+    async fn listen(&self, _session: &Self::Session) {
+        std::future::pending().await
+    }
 
     async fn audit(&self, session: &Self::Session) -> Result<Vec<Finding>, Self::Fault>;
 
@@ -166,13 +197,18 @@ pub(crate) trait Database: 'static {
     fn trouble(session: &Self::Session, fault: Self::Fault, charges: bool) -> Trouble;
 }
 
-async fn sweep<D: Database>(database: &D, session: &D::Session) -> Result<(), D::Fault> {
+/// Sweeps so many pages of the table, and more while it pays.
+async fn sweep<D: Database>(
+    database: &D,
+    session: &D::Session,
+    pages: usize,
+) -> Result<(), D::Fault> {
     let clock = &database.base().options.clock;
     let enough = clock.now().after(SWEEP_WITHIN);
     for turn in 1..=SWEEPS_MAX {
         let Swept { rows, gone } = database.sweep_page(session).await?;
         // A flood of one-time callers leaves many full pages: continue while pages yield rows.
-        let is_worth_it = turn < SWEEPS || gone >= PAGE / 2;
+        let is_worth_it = turn < pages || gone >= PAGE / 2;
         if rows < PAGE || !is_worth_it || clock.now() >= enough {
             break;
         }
@@ -182,16 +218,29 @@ async fn sweep<D: Database>(database: &D, session: &D::Session) -> Result<(), D:
 
 async fn housekeep<D: Database>(database: &D, session: &D::Session) -> Result<(), D::Fault> {
     let base = database.base();
-    let gateways = database.beat(session).await?;
-    base.shared
-        .shared_by(u32::try_from(gateways).unwrap_or(u32::MAX));
-    database.keep_mark(session).await?;
+    let calls = base.shared.counters.calls.load(Ordering::Relaxed);
+    let is_idle = base.calls.replace(calls) == calls;
+    // The server's clock cannot be compared with rows dated by another clock.
+    let sweeps = base.options.pinned.is_none();
+    // A gateway without requests makes one call: a heartbeat, or now and then a page of the sweep.
+    let beats = !(is_idle && sweeps && base.beats.get() >= IDLE_SWEEP_EVERY);
+    base.beats.set(if beats { base.beats.get() + 1 } else { 0 });
+    if beats {
+        let beat = database.beat(session).await?;
+        let gateways = u32::try_from(beat.gateways).unwrap_or(u32::MAX);
+        base.shared.shared_by(gateways);
+        let ours = base.options.clock.now();
+        let print = database.keep_mark(session, beat.print).await?;
+        if let (Some(epoch), Some(now)) = (beat.document, moment(beat.now)) {
+            let epoch = u64::try_from(epoch).unwrap_or(0);
+            base.shared.documents.seen(epoch, origin(print), now, ours);
+        }
+    }
     if base.shared.is_audit_due() {
         base.shared.audited(database.audit(session).await?);
     }
-    // The server's clock cannot be compared with rows dated by another clock.
-    if base.options.pinned.is_none() {
-        sweep(database, session).await?;
+    if sweeps && !(is_idle && beats) {
+        sweep(database, session, if is_idle { 1 } else { SWEEPS }).await?;
     }
     Ok(())
 }
@@ -275,6 +324,10 @@ impl<D: Database> Link for D {
                 })
             }
         }
+    }
+
+    async fn listen(&self, session: &D::Session) {
+        D::listen(self, session).await;
     }
 
     async fn housekeep(&self, session: &D::Session) -> Result<(), Trouble> {

@@ -171,14 +171,15 @@ impl Decider {
             .collect();
         let mut states = before.clone();
         let granted = decide_groups(batch, &unreadable, &mut states, now);
-        let mut leased = Vec::with_capacity(batch.wishes.len());
-        for (place, wish) in &batch.wishes {
+        let mut leased = Vec::with_capacity(batch.leases.len());
+        for (place, request) in &batch.leases {
             if unreadable.contains(place) {
                 leased.push(0);
                 continue;
             }
             let place = *place as usize;
-            let units = parts[place].lease(&batch.buckets[place].1, *wish, &mut states[place], now);
+            let units =
+                parts[place].lease(&batch.buckets[place].1, *request, &mut states[place], now);
             costs[place] |= units > 0;
             leased.push(units);
         }

@@ -1,30 +1,30 @@
-//! The row of a bucket with leases, and the pure core's operations on it
+//! The row of a bucket with leased units, and the pure core's operations on it
 //! ([`tollgate_limit::lease`]).
 //!
 //! Such a row has its own kind, which the functions of the schema leave to the gateway's
 //! transaction, so gateways that do not lease still count the leases of others. The row contains
-//! the leases and the numbers of a plain row. Returns and corrections are about units granted
+//! the ledger and the numbers of a plain row. Returns and corrections are about units granted
 //! before, so they use the numbers that the row was written under.
 
 use super::mark::Mark;
 use crate::batch::{Adjust, Batch};
 use crate::wire_form::{TOKEN_BUCKET, WireForm, moment, signed};
 use tollgate_limit::bucket::{Level, State};
-use tollgate_limit::lease::{Lease, Leased, Wish};
+use tollgate_limit::lease::{Leased, Request, Slot};
 use tollgate_limit::{Algorithm, Kind, Micros, Terms, Timestamp, TokenBucket};
 
-/// The kind of such a row: the numbers of a plain row, and for each lease its id, units, and the end of
-/// its counting.
+/// The kind of such a row: the numbers of a plain row, and for each slot of the ledger its units, and
+/// until when they count.
 pub(super) const KIND: i64 = 9;
 /// The numbers of a row before the kind's own: version, kind, fingerprint.
 const HEAD: usize = 3;
-/// The numbers before the leases.
+/// The numbers before the ledger.
 const OWN: usize = 5;
 
-/// The leases of a bucket while its row is locked.
+/// The ledger of a bucket while its row is locked.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    leases: Vec<Lease>,
+    ledger: Vec<Slot>,
     /// Whether returns or corrections have changed it.
     pub(super) changed: bool,
     /// Whether the corrections of the batch were made.
@@ -32,7 +32,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Takes the leases off a row, those that have ended and those that `batch` returns, makes the corrections, and
+    /// Takes the ledger off a row, without what has ended and what `batch` returns, makes the corrections, and
     /// returns the plain row at `now`. Any other row is left as it is, and so is every row where `batch` has a
     /// concurrency limit there, whose corrections are not about it. A fail-over drains the row here: afterwards it is
     /// of `now`, and the moment of the fail-over is past.
@@ -59,7 +59,7 @@ impl Parts {
             return Ok((row, Self::default()));
         };
         let own = bucket.settling_as(limit);
-        let changed = held.pull(shape.lease(), now);
+        let changed = held.pull(now);
         let is_lost = shape.drains() && leased[2] != mark.print;
         if is_lost {
             held.refill(&bucket, mark.since().min(now));
@@ -71,8 +71,8 @@ impl Parts {
             changed,
             ..Self::default()
         };
-        for (_, id, left) in batch.returns.iter().filter(|(bucket, ..)| *bucket == place) {
-            parts.changed |= held.give_back(&bucket, *id, *left, now);
+        for (_, back) in batch.returns.iter().filter(|(bucket, _)| *bucket == place) {
+            parts.changed |= held.give_back(&bucket, *back, now);
         }
         for (_, adjust) in corrections.iter().filter(|(bucket, _)| *bucket == place) {
             if let Adjust::Change(change, _) = adjust {
@@ -86,12 +86,12 @@ impl Parts {
             plain[2] = mark.print;
         }
         (plain[HEAD + 3], plain[HEAD + 4]) = (held.level.level, signed(held.level.at.as_micros()));
-        parts.leases = held.leases;
+        parts.ledger = held.ledger;
         Ok((Some(plain), parts))
     }
 
     pub(super) fn are_out(&self) -> bool {
-        !self.leases.is_empty()
+        !self.ledger.is_empty()
     }
 
     /// The bucket with its leases: never above the room they leave.
@@ -104,10 +104,10 @@ impl Parts {
         let Algorithm::TokenBucket(bucket) = shape.algorithm() else {
             return state;
         };
-        if self.leases.is_empty() {
+        if self.ledger.is_empty() {
             return state;
         }
-        let out: u64 = self.leases.iter().map(|lease| lease.units).sum();
+        let out: u64 = self.ledger.iter().map(|slot| slot.units).sum();
         let most = bucket.full().saturating_sub(shape.scaled(out)).max(0);
         Some(match state {
             Some(State::Level(level)) => State::Level(Level {
@@ -125,7 +125,7 @@ impl Parts {
     pub(super) fn lease(
         &mut self,
         shape: &WireForm,
-        wish: Wish,
+        request: Request,
         state: &mut Option<State>,
         now: Timestamp,
     ) -> u64 {
@@ -139,21 +139,21 @@ impl Parts {
         };
         let mut leased = Leased {
             level,
-            leases: std::mem::take(&mut self.leases),
+            ledger: std::mem::take(&mut self.ledger),
         };
-        let units = leased.lease(bucket, terms, wish, now);
+        let units = leased.lease(bucket, terms, request, now);
         if units > 0 {
             *state = Some(State::Level(leased.level));
         }
-        self.leases = leased.leases;
+        self.ledger = leased.ledger;
         units
     }
 
-    /// The row of a bucket with its leases, built from its row without them, and when the row may
-    /// be deleted.
+    /// The row of a bucket with its ledger, built from its row without it, and when the row may be
+    /// deleted.
     pub(super) fn close(&self, mut row: Vec<i64>, gone: i64) -> (Vec<i64>, i64) {
         let Some(last) = self
-            .leases
+            .ledger
             .last()
             .filter(|_| row.get(1) == Some(&TOKEN_BUCKET))
         else {
@@ -164,13 +164,11 @@ impl Parts {
         let last = signed(last.until.as_micros());
         // While leases count, refilling may stop.
         let held_back = last.saturating_sub(row[HEAD + 4]).max(0);
-        row.extend(self.leases.iter().flat_map(|lease| {
-            [
-                signed(lease.id),
-                signed(lease.units),
-                signed(lease.until.as_micros()),
-            ]
-        }));
+        row.extend(
+            self.ledger
+                .iter()
+                .flat_map(|slot| [signed(slot.units), signed(slot.until.as_micros())]),
+        );
         (row, gone.saturating_add(held_back))
     }
 }
@@ -187,7 +185,7 @@ pub(crate) fn forget(row: &mut Vec<i64>) {
 /// The bucket in the numbers it was written under.
 fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
     let number = |value: i64| u64::try_from(value).ok();
-    let &[n, p, capacity, level, at, ref leases @ ..] = row.get(HEAD..)? else {
+    let &[n, p, capacity, level, at, ref ledger @ ..] = row.get(HEAD..)? else {
         return None;
     };
     // (Whether they fit a shared store was checked when the row was written.)
@@ -198,19 +196,14 @@ fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
     let Algorithm::TokenBucket(bucket) = Algorithm::new(&terms).ok()? else {
         return None;
     };
-    let lease = |row: &[i64]| {
-        let (id, units, until) = (number(row[0])?, number(row[1])?, moment(row[2])?);
-        Some(Lease { id, units, until })
+    let slot = |row: &[i64]| {
+        let (units, until) = (number(row[0])?, moment(row[1])?);
+        Some(Slot { until, units })
     };
-    let leases: Option<Vec<_>> = leases.chunks_exact(3).map(lease).collect();
-    let (level, leases) = (
-        Level {
-            level,
-            at: moment(at)?,
-        },
-        leases?,
-    );
-    Some((bucket, Leased { level, leases }))
+    let ledger = ledger.chunks_exact(2).map(slot).collect::<Option<_>>()?;
+    let at = moment(at)?;
+    let level = Level { level, at };
+    Some((bucket, Leased { level, ledger }))
 }
 
 #[cfg(test)]

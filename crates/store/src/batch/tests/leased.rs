@@ -5,23 +5,25 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::wire_form::{Name, StoredState, WireForm};
-use tollgate_limit::lease::Leased;
+use tollgate_limit::lease::{Leased, Request};
 use tollgate_limit::{Algorithm, Terms, TokenBucket};
 
 const TOTAL: u64 = 3000;
 
 /// The total's bucket, and those of callers.
-struct Buckets {
+pub(super) struct Buckets {
     clock: Clock,
     bucket: TokenBucket,
     total: Leased,
     others: HashMap<u128, Option<StoredState>>,
     random: fastrand::Rng,
+    /// How often it was called.
+    pub(super) calls: u64,
 }
 
-type Server = Rc<RefCell<Buckets>>;
+pub(super) type Server = Rc<RefCell<Buckets>>;
 
-async fn call(server: &Server, batch: &Batch) -> Answer {
+pub(super) async fn call(server: &Server, batch: &Batch) -> Answer {
     let pause = server.borrow_mut().random.u32(..20);
     turns(pause).await;
     let answer = server.borrow_mut().answer(batch);
@@ -30,10 +32,22 @@ async fn call(server: &Server, batch: &Batch) -> Answer {
 }
 
 impl Buckets {
+    pub(super) fn new(clock: &Clock, bucket: &TokenBucket, seed: u64) -> Self {
+        Self {
+            clock: clock.clone(),
+            bucket: bucket.clone(),
+            total: Leased::full(bucket, START),
+            others: HashMap::new(),
+            random: fastrand::Rng::with_seed(seed),
+            calls: 0,
+        }
+    }
+
     fn answer(&mut self, batch: &Batch) -> Answer {
+        self.calls += 1;
         let now = self.clock.now();
-        for (_, id, left) in &batch.returns {
-            self.total.give_back(&self.bucket, *id, *left, now);
+        for (_, back) in &batch.returns {
+            self.total.give_back(&self.bucket, *back, now);
         }
         self.total.refill(&self.bucket, now);
         let state = |(name, shape): &(Name, Arc<WireForm>)| match shape.lease() {
@@ -50,14 +64,14 @@ impl Buckets {
                 (None, state) => drop(self.others.insert(name.hash, state)),
             }
         }
-        let lease = |(bucket, wish): &(u32, Wish)| {
+        let lease = |(bucket, asked): &(u32, Request)| {
             let terms = batch.buckets[*bucket as usize]
                 .1
                 .lease()
                 .expect("only the total is leased");
-            self.total.lease(&self.bucket, terms, *wish, now)
+            self.total.lease(&self.bucket, terms, *asked, now)
         };
-        let leased = batch.wishes.iter().map(lease).collect();
+        let leased = batch.leases.iter().map(lease).collect();
         Answer {
             now,
             before,
@@ -105,16 +119,7 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
         let Algorithm::TokenBucket(bucket) = &total.algorithm else {
             unreachable!("a token bucket")
         };
-        let random = fastrand::Rng::with_seed(seed);
-        let total_of = Leased::full(bucket, START);
-        let buckets = Buckets {
-            clock: clock.clone(),
-            bucket: bucket.clone(),
-            total: total_of,
-            others: HashMap::new(),
-            random,
-        };
-        let server: Server = Rc::new(RefCell::new(buckets));
+        let server: Server = Rc::new(RefCell::new(Buckets::new(&clock, bucket, seed)));
         let (local, names) = (tokio::task::LocalSet::new(), Rc::new(Names::new(b"secret")));
         let granted = Rc::new(Cell::new(0));
         let mut gateways = Vec::new();
@@ -154,7 +159,7 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
                     granted.update(|granted| granted + u64::from(drawn.granted));
                     turns(random.u32(..10)).await;
                     // All of them let some four lives of a lease pass.
-                    clock.advance(Micros(random.u64(..400)));
+                    clock.advance(Micros(random.u64(..4_000)));
                 }
             }));
         }
@@ -176,22 +181,23 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
         tokio::time::timeout(Duration::from_secs(30), local)
             .await
             .expect("what is left goes back");
-        clock.advance(Micros::from_secs(1));
+        clock.advance(Micros::from_secs(2));
         let left = server.borrow_mut().left();
-        assert_eq!(
-            granted.get() + left + forfeited,
-            TOTAL,
-            "SEED={seed}: {forfeited} forfeited"
+        // (A return that comes late by the gateway's clock may be in time by the store's, which counts to the end of a slot.)
+        let kept = granted.get() + left;
+        assert!(
+            (TOTAL - forfeited..=TOTAL).contains(&kept),
+            "SEED={seed}: {kept} of {TOTAL}, {forfeited} forfeited"
         );
         assert!(granted.get() > 100);
     }
 }
 
 #[tokio::test]
-async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
+async fn leases_whose_return_is_lost_with_its_call_are_forfeited() {
     let clock = Clock::manual(START);
     let mut shared = LaneState::new(Clock::system(), Micros(1_000), true);
-    shared.leases = Some(Arc::new(Leases::new(clock.clone(), false)));
+    shared.leases = Some(Arc::new(Leases::new(clock.clone(), false).with_least(2)));
     let shared = Arc::new(shared);
     let servers = Servers::one(shared.clone());
     let leases = shared.leases.clone().expect("just made");
@@ -216,29 +222,28 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
         );
     }
     let tasks = leases.tasks(10);
-    let Some(Errand::Wish(held)) = tasks.first() else {
-        panic!("a lease is wished for: {tasks:?}")
+    let Some(Errand::Renew(held)) = tasks.first() else {
+        panic!("a lease is asked for: {tasks:?}")
     };
-    let (wishing, _) = held.depart(&leases);
-    let id = wishing.wish().id;
-    wishing.answered(5, None, START, clock.boot());
-    clock.advance(Micros(100_000));
+    let (pending, _) = held.depart(&leases);
+    pending.answered(5, None, START, clock.boot());
+    clock.advance(Micros(1_010_000));
+    let tasks = leases.tasks(10);
+    let [Errand::Return(returned)] = tasks.as_slice() else {
+        panic!("one that goes back: {tasks:?}")
+    };
+    assert_eq!(returned.back.left, 5);
+    let work = super::super::shared::Work {
+        asks: Vec::new(),
+        corrections: Vec::new(),
+        tasks,
+    };
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
-    for _ in 0..2 {
-        clock.advance(Micros(10_000));
-        let tasks = leases.tasks(10);
-        let [Errand::Return(returned)] = tasks.as_slice() else {
-            panic!("one that goes back: {tasks:?}")
-        };
-        assert_eq!((returned.id, returned.units()), (id, 5));
-        let work = super::super::shared::Work {
-            asks: Vec::new(),
-            corrections: Vec::new(),
-            tasks,
-        };
-        let (_, outcome) = flush(&shared, &never, &(), work).await;
-        assert!(outcome.is_err() && leases.any());
-    }
+    let (_, outcome) = flush(&shared, &never, &(), work).await;
+    assert!(outcome.is_err());
+    assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 5);
+    clock.advance(Micros(10_000));
+    assert!(leases.tasks(10).is_empty(), "it is not sent twice");
 }
 
 /// A request that took units of a lease beside another limit, whose call failed.
@@ -271,11 +276,11 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         assert!(first.as_mut().poll(&mut context).is_pending());
         drop(first);
         let tasks = leases.tasks(10);
-        let [Errand::Wish(held)] = tasks.as_slice() else {
-            panic!("a lease is wished for: {tasks:?}")
+        let [Errand::Renew(held)] = tasks.as_slice() else {
+            panic!("a lease is asked for: {tasks:?}")
         };
-        let (wishing, _) = held.depart(&leases);
-        wishing.answered(5, None, START, leases.clock().boot());
+        let (pending, _) = held.depart(&leases);
+        pending.answered(5, None, START, leases.clock().boot());
         let mut drawn = pin!(servers.draw(names.wants(&claims), &deadline));
         assert!(drawn.as_mut().poll(&mut context).is_pending());
         let work = shared.take().expect("the other limit");

@@ -35,7 +35,7 @@ pub(super) fn granted(batch: &Batch) -> Answer {
         now: START,
         before: batch.buckets.iter().map(|_| None).collect(),
         granted: batch.groups.iter().map(|group| group.count).collect(),
-        leased: batch.wishes.iter().map(|_| 0).collect(),
+        leased: batch.leases.iter().map(|_| 0).collect(),
         unreadable: Vec::new(),
     }
 }

@@ -39,27 +39,27 @@ fn a_full_table_leases_no_more_until_some_buckets_have_stood_idle() {
         .count();
     assert_eq!(kept, SHARDS * SHARD_MAX);
     assert!(leases.held(&wanted(many)).is_none());
-    clock.advance(Micros(1_000_000));
+    clock.advance(Micros(10_000_000));
     assert!(
         leases.held(&wanted(many)).is_none(),
         "asked for within ten lives of a lease"
     );
-    // One bucket holds a lease and one wishes for it: both stay.
+    // One bucket holds a lease and one asks for it: both stay.
     let shard = |key: usize| (wanted(key).name.hash as usize >> 7) % SHARDS;
     let beside: Vec<_> = (0..many)
         .filter(|key| shard(*key) == shard(many))
         .take(2)
         .collect();
-    let [leasing, wishing] =
+    let [leasing, asking] =
         [beside[0], beside[1]].map(|key| leases.held(&wanted(key)).expect("known"));
-    assert!(wishing.wish(&leases));
+    assert!(asking.renew(&leases));
     leasing
         .depart(&leases)
         .0
         .answered(5, None, START, clock.boot());
     clock.advance(Micros(1));
     assert!(leases.held(&wanted(many)).is_some());
-    for (key, held) in beside.iter().zip([leasing, wishing]) {
+    for (key, held) in beside.iter().zip([leasing, asking]) {
         assert!(Arc::ptr_eq(
             &held,
             &leases.held(&wanted(*key)).expect("known")

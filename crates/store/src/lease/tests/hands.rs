@@ -1,90 +1,42 @@
-//! Units that requests hold while their leases come and go, and returns that are lost.
+//! Units that requests hold while their leases come and go.
 
 use super::*;
 
 #[test]
-fn units_in_hand_when_their_lease_leaves_go_back_with_it_once_they_are_decided() {
+fn units_in_hand_when_their_lease_is_returned_follow_it_if_they_are_not_granted() {
     let clock = Clock::manual(START);
     let (leases, held, lease) = place(&clock);
     let in_hand = |cost| held.take_in_hand(cost, &clock).expect("units");
-    // Used up, as all of its units are in hand: the next lease takes its place, and it waits.
-    let id = lease(5, None);
+    lease(5, None);
     let (two, three) = (in_hand(2), in_hand(3));
-    let next = lease(7, None);
-    assert!(returned(&leases).is_empty());
-    assert!(!held.decided(two, 2, &leases), "three are in hand yet");
-    assert!(held.decided(three, 0, &leases));
-    assert_eq!(
-        returned(&leases),
-        [(id, 2)],
-        "three were granted and two not"
-    );
+    assert!(!held.decided(two, 2, false, &leases), "its lease is here");
+    let two = in_hand(2);
+    // Used up, as all of its units are in hand: the next lease takes its place.
+    lease(7, None);
+    assert!(!held.decided(three, 3, true, &leases), "granted");
+    assert!(held.decided(two, 2, false, &leases));
+    assert_eq!(returned(&leases), [(2, 2)], "the store counts them yet");
     // It has ended.
     let one = in_hand(1);
-    clock.advance(Micros(100_000));
-    assert!(returned(&leases).is_empty() && leases.any());
-    assert!(held.decided(one, 1, &leases));
-    assert_eq!(returned(&leases), [(next, 7)]);
+    clock.advance(Micros(1_000_000));
+    assert_eq!(returned(&leases), [(6, 6)]);
+    assert!(held.decided(one, 1, false, &leases));
+    assert_eq!(returned(&leases), [(1, 1)]);
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 0);
-}
-
-#[test]
-fn units_in_hand_for_too_long_are_forfeited_and_the_rest_of_their_lease_is_not() {
-    let clock = Clock::manual(START);
-    let (leases, held, lease) = place(&clock);
-    let id = lease(5, None);
-    let two = held.take_in_hand(2, &clock).expect("units");
-    clock.advance(Micros(199_000));
+    // A request that is decided when the store has forgotten its unit.
+    lease(5, None);
+    let one = in_hand(1);
+    clock.advance(Micros(1_300_000));
     assert!(returned(&leases).is_empty());
-    clock.advance(Micros(10_000));
-    assert_eq!(returned(&leases), [(id, 3)], "the store still counts it");
-    assert!(!held.decided(two, 2, &leases));
-    assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 2);
-    // The gateway stops.
-    let id = lease(5, None);
-    let two = held.take_in_hand(2, &clock).expect("units");
-    leases.give_all_back();
-    assert_eq!(returned(&leases), [(id, 3)]);
-    assert!(!held.decided(two, 0, &leases));
-}
-
-#[test]
-fn lease_return_lost_is_sent_again_as_long_as_it_matters() {
-    let clock = Clock::manual(START);
-    let (leases, held, lease) = place(&clock);
-    let id = lease(5, None);
-    clock.advance(Micros(100_000));
-    let lost = || {
-        let returns = leases.tasks(10).into_iter().map(|errand| match errand {
-            Errand::Return(one) => one,
-            Errand::Wish(_) => unreachable!("nothing is wished for"),
-        });
-        let returns: Vec<_> = returns.collect();
-        leases.again(returns.clone());
-        returns.iter().map(|one| one.id).collect::<Vec<_>>()
-    };
-    assert_eq!(lost(), [id]);
-    assert!(lost().is_empty() && leases.any(), "with the next sweep");
-    clock.advance(Micros(10_000));
-    assert_eq!(lost(), [id]);
-    clock.advance(Micros(200_000));
-    assert!(
-        lost().is_empty() && !leases.any(),
-        "the store has forgotten it"
-    );
+    held.decided(one, 1, false, &leases);
+    assert!(returned(&leases).is_empty());
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 5);
-    // A wish whose answer is lost: what it may have brought goes back whole.
-    let (wishing, _) = held.depart(&leases);
-    let id = wishing.wish().id;
-    drop(wishing);
-    clock.advance(Micros(10_000));
-    assert_eq!(lost(), [id]);
 }
 
 #[test]
 fn threads_that_hold_units_while_leases_come_and_go_lose_none() {
     let clock = Clock::manual(START);
-    let (leases, held, lease) = place(&clock);
+    let (leases, held, _) = place(&clock);
     let (granted, stop) = (AtomicU64::new(0), AtomicU64::new(0));
     let (mut leased, mut back) = (0, 0);
     std::thread::scope(|scope| {
@@ -103,9 +55,9 @@ fn threads_that_hold_units_while_leases_come_and_go_lose_none() {
                     let stopped = stop.load(Ordering::Acquire) > 0;
                     while hands.len() > if stopped { 0 } else { 3 } {
                         let (origin, cost) = hands.swap_remove(random.usize(..hands.len()));
-                        let back = if random.bool() { cost } else { 0 };
-                        granted.fetch_add(cost - back, Ordering::Relaxed);
-                        held.decided(origin, back, leases);
+                        let is_granted = random.bool();
+                        granted.fetch_add(if is_granted { cost } else { 0 }, Ordering::Relaxed);
+                        held.decided(origin, cost, is_granted, leases);
                     }
                     if stopped {
                         return;
@@ -118,18 +70,17 @@ fn threads_that_hold_units_while_leases_come_and_go_lose_none() {
         while turn < 2_000 || (granted.load(Ordering::Relaxed) == 0 && turn < 1_000_000) {
             turn += 1;
             leased += 20;
-            // One that is used up goes back with the wish for the next, with units that were put back at that moment.
-            let (wishing, used_up) = held.depart(&leases);
-            back += used_up.iter().map(Return::units).sum::<u64>();
-            wishing.answered(20, None, START, clock.boot());
+            // One that is used up goes back with the request for the next, with units that were put back at that moment.
+            let (pending, used_up) = held.depart(&leases);
+            back += used_up.iter().map(|one| one.back.left).sum::<u64>();
+            pending.answered(20, None, START, clock.boot());
             std::thread::yield_now();
         }
         stop.store(1, Ordering::Release);
     });
-    clock.advance(Micros(100_000));
+    clock.advance(Micros(1_000_000));
     back += returned(&leases).iter().map(|(_, left)| left).sum::<u64>();
     let granted = granted.into_inner();
     assert!(granted > 0);
     assert_eq!(granted + back, leased);
-    drop(lease);
 }

@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::START;
 use crate::clock::Clock;
 use crate::lease::slot::{Slot, Turn};
+use tollgate_limit::lease::Return;
 use tollgate_limit::{Micros, Timestamp};
+
+/// Until when the store counts a lease.
+const END: Timestamp = Timestamp::from_micros(1_770_000_000_000_000);
 
 fn take(slot: &Slot, cost: u64, clock: &Clock) -> Option<Turn> {
     slot.take_at(cost, || clock.boot().as_micros())
@@ -15,19 +19,23 @@ fn take(slot: &Slot, cost: u64, clock: &Clock) -> Option<Turn> {
 fn lease_at_its_deadline_or_after_gives_nothing() {
     let (clock, slot) = (Clock::manual(START), Slot::default());
     assert_eq!(take(&slot, 0, &clock), None, "no lease");
-    slot.fill(7, 2, START.after(Micros(100)));
+    slot.fill(2, END, START.after(Micros(100)));
     clock.advance(Micros(99));
     assert!(take(&slot, 1, &clock).is_some());
     clock.advance(Micros(1));
     assert_eq!(take(&slot, 1, &clock), None);
-    assert_eq!(slot.empty(), Some((7, 1)), "what is left goes back");
+    let back = |units, left| {
+        let until = END;
+        Some(Return { until, units, left })
+    };
+    assert_eq!(slot.empty(), back(2, 1), "what is left goes back");
     assert_eq!(slot.empty(), None, "once");
 }
 
 #[test]
 fn lease_deadline_passed_while_a_thread_takes_gives_nothing() {
     let (slot, reads) = (Slot::default(), AtomicU64::new(0));
-    slot.fill(7, 2, Timestamp::from_micros(20));
+    slot.fill(2, END, Timestamp::from_micros(20));
     // In time at the first look at the clock, and no more at the next.
     let taken = slot.take_at(1, || 15 + 10 * reads.fetch_add(1, Ordering::Relaxed));
     assert_eq!((taken, slot.left()), (None, 2));
@@ -40,13 +48,13 @@ fn lease_deadline_passed_while_a_thread_takes_gives_nothing() {
 #[test]
 fn lease_emptied_units_put_back_later_are_lost() {
     let (clock, slot) = (Clock::manual(START), Slot::default());
-    slot.fill(7, 3, START.after(Micros(100)));
+    slot.fill(3, END, START.after(Micros(100)));
     let turn = take(&slot, 2, &clock).expect("two of three");
-    assert_eq!(slot.empty(), Some((7, 1)));
+    assert_eq!(slot.empty().expect("a lease").left, 1);
     slot.put_back(turn, 2);
     assert_eq!(slot.left(), 0);
     assert_eq!(take(&slot, 0, &clock), None, "not even nothing");
-    slot.fill(8, 5, START.after(Micros(100)));
+    slot.fill(5, END, START.after(Micros(100)));
     slot.put_back(turn, 2);
     assert_eq!(slot.left(), 5, "nor do they come to the next one");
 }
@@ -74,9 +82,9 @@ fn lease_taken_put_back_and_emptied_by_threads_makes_no_unit() {
         // On a busy machine the others may not have begun by the end of it.
         while leases < LEASES || (gone.load(Ordering::Relaxed) == 0 && leases < 1_000 * LEASES) {
             leases += 1;
-            slot.fill(leases, 100, START.after(Micros(1)));
+            slot.fill(100, END, START.after(Micros(1)));
             std::thread::yield_now();
-            left += slot.empty().expect("a lease").1;
+            left += slot.empty().expect("a lease").left;
         }
         let gone = gone.fetch_or(1 << 63, Ordering::Relaxed);
         assert!(gone + left <= leases * 100, "{gone} and {left}");

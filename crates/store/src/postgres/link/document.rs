@@ -41,7 +41,11 @@ const WRITE: &str = "WITH written AS (
         SELECT 1, $2, $3 WHERE $1 = 0 OR EXISTS (SELECT FROM tollgate_overrides WHERE id = 1)
         ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, text = excluded.text WHERE kept.epoch = $1
         RETURNING 1
-    ) SELECT count(*) FROM written";
+    ) SELECT count(pg_notify('tollgate_overrides', '')) FROM written";
+
+/// Has the session notified of changes. Behind a pooler a notification may reach another session; the
+/// heartbeats find the change then.
+pub(super) const LISTEN: &str = "LISTEN tollgate_overrides";
 
 /// Whether there is a table for it; makes one if it may. Without one there are no overrides on this
 /// store, and everything else works.

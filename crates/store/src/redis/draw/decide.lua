@@ -62,13 +62,7 @@ for i = 1, total do
   if stored[i] and #stored[i] >= row_len and string.byte(stored[i]) == row_mark then
     local _, print, n, p, full, _, level, at = struct.unpack(row, stored[i])
     number, print_of, fields = 1, print, { n, p, full, level, at }
-    if #stored[i] > row_len then
-      fields.leases = {}
-      for from = row_len + 1, #stored[i] - row_lease_len + 1, row_lease_len do
-        local id, units, till = struct.unpack(row_lease, stored[i], from)
-        fields.leases[#fields.leases + 1] = { id, units, till }
-      end
-    end
+    fields.ledger = ledger_in(stored[i])
   elseif stored[i] then
     -- Stored: version, kind, fingerprint, fields.
     local fine, value = pcall(unpack_value, stored[i])
@@ -101,7 +95,7 @@ local function value_of(bucket)
   end
   local n, p, full, level, at = unpack(fields)
   local parts = { struct.pack(row, row_mark, fingerprint, n, p, full, gone + 1000000, level, at) }
-  for _, lease in ipairs(fields.leases) do parts[#parts + 1] = struct.pack(row_lease, lease[1], lease[2], lease[3]) end
+  for _, slot in ipairs(fields.ledger) do parts[#parts + 1] = struct.pack(row_slot, slot[1], slot[2]) end
   return table.concat(parts), gone
 end
 
@@ -112,10 +106,10 @@ for i = 1, total * resets do generations[i] = tonumber(stored[total + i] or nil)
 place = place + 1
 for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
-  if bucket.kind.give_back and bucket.kind.give_back(bucket, input[place + 1], input[place + 2]) then
+  if bucket.kind.give_back and bucket.kind.give_back(bucket, input[place + 1], input[place + 2], input[place + 3]) then
     bucket.corrected = true
   end
-  place = place + 3
+  place = place + 4
 end
 place = place + 1
 for _ = 1, input[place - 1] do
@@ -185,12 +179,12 @@ for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
   local units = 0
   if bucket.kind.lease then
-    units = bucket.kind.lease(bucket, bucket.shape, input[place + 1], input[place + 2], input[place + 3])
+    units = bucket.kind.lease(bucket, bucket.shape, input[place + 1], input[place + 2])
   end
   bucket.drawn = bucket.drawn or units > 0
   last = last + 1
   answer[last] = units
-  place = place + 4
+  place = place + 3
 end
 
 if short then return pack({ -1, now }) end

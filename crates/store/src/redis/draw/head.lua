@@ -9,14 +9,14 @@
 --           count of shapes, then 12 numbers for each: kind, drain and ten of the kind's own,
 --           for each shape with a calendar its boundaries around now (how many is the seventh of its own numbers),
 --           for each bucket the place of its shape,
---           count of leases given back, then for each: bucket, id, units left,
+--           count of leases given back, then for each: bucket, until when its slot counts, its units, units left,
 --           count of corrections, then for each: bucket, what, units, the end of the window they are of (or 0), the moment of
 --           the draw that they were charged by (0: not known, -1: none, the bucket is reset),
 --           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced,
---           count of wishes for a lease, then for each: bucket, id, units wished for, units that requests wait for
+--           count of leases asked for, then for each: bucket, units asked for, units that requests wait for
 -- answer    one msgpack array: now, for each bucket a count and so many integers (its state before the requests and
 --           after the corrections, in the numbers of its present shape; count 0: none, or full), for each group how many
---           were granted, for each wish how many units; or -1 and now, where a calendar's boundaries did not suffice:
+--           were granted, for each lease how many units; or -1 and now, where a calendar's boundaries did not suffice:
 --           then nothing was done
 --
 -- level.lua says how numbers stay exact. '..' and tostring would keep 14 digits of a timestamp, so numbers reach redis.call
@@ -24,13 +24,15 @@
 
 local pack, unpack_value = cmsgpack.pack, cmsgpack.unpack
 -- A token bucket's row is level.lua's. The other kinds' rows are msgpack, which does not begin with a one.
-local leases_max, leases_most, lease_parts = 64, 512, 10
+-- The most slots of a ledger, their width, the longest that a lease counts but for its slot, and the part of the level that one
+-- takes at most: crates/limit/src/lease.rs.
+local slots_max, slot_width, counted_max, lease_parts = 16, 100000, 1200000, 10
 -- The mark is kept so many seconds after the last gateway was heard of: 30 days. The moment of a reset is kept for a day.
 local mark_seconds, reset_seconds = 2592000, 86400
 
 local input = unpack_value(ARGV[1])
-if input[1] ~= 6 then
-  return redis.error_reply('TOLLGATE this script speaks version 6 of its arguments')
+if input[1] ~= 7 then
+  return redis.error_reply('TOLLGATE this script speaks version 7 of its arguments')
 end
 local now, me, fingerprint, marked, resets = input[2], input[3], input[4], input[5], input[6]
 if now == 0 then

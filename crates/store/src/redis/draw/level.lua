@@ -6,9 +6,9 @@
 
 local fmod, min, max = math.fmod, math.min, math.max
 -- A row: version and kind in one byte, fingerprint, n and p of the last grant, the level of a bucket that is full under the
--- largest burst it was drawn under, until when it stands, level, at; then id, units and until when it counts of each lease,
--- the first to end first.
-local row, row_mark, row_len, row_lease, row_lease_len = '<BI7I7I7I7I7i7I7', 1, 50, '<I7I7I7', 21
+-- largest burst it was drawn under, until when it stands, level, at; then its ledger: units that are leased, and until when they
+-- count, of each slot that holds some, the first to end first.
+local row, row_mark, row_len, row_slot, row_slot_len = '<BI7I7I7I7I7i7I7', 1, 50, '<I7I7', 14
 -- 2^53, below which doubles hold every integer.
 local exact = 9007199254740992
 -- A bucket whose moment lies further ahead than this was written before the clock was put back: it is pulled to now, with the
@@ -35,16 +35,26 @@ local function refilled(level, at, upto, n, full)
   return level + gained
 end
 
--- How a bucket that has leases ({ id, units, till }, the first to end first) stands at `now`: its level and moment, and the
--- units that are still leased. A lease that has ended held the refilling back until it did, and no longer.
-local function brought_to(now, level, at, n, p, full, leases)
+-- The ledger in a row: { units, till }, the first to end first.
+local function ledger_in(value)
+  local ledger = {}
+  for from = row_len + 1, #value - row_slot_len + 1, row_slot_len do
+    local units, till = struct.unpack(row_slot, value, from)
+    ledger[#ledger + 1] = { units, till }
+  end
+  return ledger
+end
+
+-- How a bucket that has a ledger stands at `now`: its level and moment, and the units that are still leased. A slot that has
+-- ended held the refilling back until it did, and no longer.
+local function brought_to(now, level, at, n, p, full, ledger)
   local out = 0
-  for i = 1, #leases do out = out + leases[i][2] end
-  for i = 1, #leases do
-    local lease = leases[i]
-    if lease[3] <= now then
-      level = refilled(level, at, lease[3], n, full - out * p)
-      at, out = max(at, lease[3]), out - lease[2]
+  for i = 1, #ledger do out = out + ledger[i][1] end
+  for i = 1, #ledger do
+    local units, till = ledger[i][1], ledger[i][2]
+    if till <= now then
+      level = refilled(level, at, till, n, full - out * p)
+      at, out = max(at, till), out - units
     end
   end
   return refilled(level, at, now, n, full - out * p), max(at, now), out

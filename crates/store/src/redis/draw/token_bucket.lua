@@ -1,9 +1,22 @@
 -- Token bucket. Shape: n, p, full, owed, max_wait, floor, most, and of one that is leased the most units that may be, and
--- how long a lease counts (0: not leased). Fields: n, p, full, level, at, and the leases there are: n and p of the last
--- grant, full that of the largest burst. bucket.own has these numbers, and the lower floor of bucket and shape.
+-- how long a lease counts (0: not leased). Fields: n, p, full, level, at, and the ledger: n and p of the last grant, full that of the largest burst. bucket.own has these numbers, and the lower floor of bucket and shape.
 local function gain_time(shape, gain)
   if gain <= 0 then return 0 end
   return quotient_up(gain, shape.n)
+end
+
+-- Until when units count that are leased at a moment.
+local function slot_end(at, counted) return quotient_up(at + counted, slot_width) * slot_width end
+
+-- Counts units in a ledger until a moment.
+local function count_until(ledger, till, units)
+  local place = 1
+  while ledger[place] and ledger[place][2] < till do place = place + 1 end
+  if ledger[place] and ledger[place][2] == till then
+    ledger[place][1] = ledger[place][1] + units
+  else
+    table.insert(ledger, place, { units, till })
+  end
 end
 
 -- What the leases leave room for; what is above that stays.
@@ -18,22 +31,28 @@ kinds[1] = {
       leasable = s[8], counted = s[9],
     }
   end,
-  pull = function(shape, f)
+  pull = function(_, f)
     local far = f[5] - now > ahead_max
     if far then f[5] = now end
-    for _, lease in ipairs(shape.counted > 0 and f.leases or {}) do
-      if lease[3] - now > shape.counted + ahead_max then lease[3], far = now + shape.counted, true end
+    local last, ledger, units = slot_end(now, counted_max), {}, 0
+    for _, slot in ipairs(f.ledger or {}) do
+      if slot[2] - last > ahead_max then units = units + slot[1] else ledger[#ledger + 1] = slot end
+    end
+    if units > 0 then
+      count_until(ledger, last, units)
+      f.ledger, far = ledger, true
     end
     return far
   end,
   load = function(bucket, shape, f)
-    bucket.own, bucket.leases, bucket.out, bucket.raw = shape, {}, 0, nil
+    bucket.own, bucket.ledger, bucket.out, bucket.raw = shape, {}, 0, nil
     bucket.level, bucket.at, bucket.absent = shape.full, now, true
     if not f then return end
     local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
-    local level_now, at_now, out = brought_to(now, level, at, n, p, full, f.leases or {})
-    for _, lease in ipairs(f.leases or {}) do
-      if lease[3] > now then bucket.leases[#bucket.leases + 1] = lease end
+    local ledger = f.ledger or {}
+    local level_now, at_now, out = brought_to(now, level, at, n, p, full, ledger)
+    for _, slot in ipairs(ledger) do
+      if slot[2] > now then bucket.ledger[#bucket.ledger + 1] = slot end
     end
     bucket.out = out
     -- One that is full equals none, whose going would have made it full.
@@ -41,7 +60,7 @@ kinds[1] = {
     local floor = shape.floor
     if n ~= shape.n or p ~= shape.p then
       floor = max(quotient_down(floor, shape.p) * p, full + 1 - exact)
-      if #(f.leases or {}) == 0 then bucket.raw = f end
+      if #ledger == 0 then bucket.raw = f end
     end
     bucket.own = { n = n, p = p, full = full, max_wait = shape.max_wait, floor = min(floor, -min(full, exact - 1 - full)) }
     bucket.level, bucket.at, bucket.absent = level_now, at_now, false
@@ -108,39 +127,37 @@ kinds[1] = {
       bucket.level = min(level + worth, brim_of(bucket, own))
     end
   end,
-  give_back = function(bucket, id, left)
+  give_back = function(bucket, till, units, left)
     local own = bucket.own
-    for place, lease in ipairs(bucket.leases) do
-      if lease[1] == id then
-        table.remove(bucket.leases, place)
-        bucket.out = bucket.out - lease[2]
-        bucket.level = min(bucket.level + min(left, lease[2]) * own.p, brim_of(bucket, own))
+    for place, slot in ipairs(bucket.ledger) do
+      if slot[2] == till and slot[1] >= units then
+        slot[1] = slot[1] - units
+        if slot[1] == 0 then table.remove(bucket.ledger, place) end
+        bucket.out = bucket.out - units
+        bucket.level = min(bucket.level + min(left, units) * own.p, brim_of(bucket, own))
         return true
       end
     end
     return false
   end,
-  lease = function(bucket, shape, id, wished, needed)
-    if shape.leasable == 0 or #bucket.leases >= leases_most then return 0 end
+  lease = function(bucket, shape, asked, needed)
+    if shape.leasable == 0 or #bucket.ledger >= slots_max then return 0 end
     local whole = quotient(max(bucket.level, 0), shape.p)
-    local units = min(wished, quotient(whole, lease_parts), shape.leasable - bucket.out)
-    -- One is what a request would draw. Where many are out, only what requests wait for is leased.
-    if units < 2 or #bucket.leases >= leases_max then units = 0 end
+    local units = min(asked, quotient(whole, lease_parts), shape.leasable - bucket.out)
+    -- One is what a request would draw.
+    if units < 2 then units = 0 end
     units = max(units, min(needed, whole))
     if units == 0 then return 0 end
     bucket.level = bucket.level - units * shape.p
     bucket.out = bucket.out + units
-    local till = now + shape.counted
-    local place = #bucket.leases + 1
-    while place > 1 and bucket.leases[place - 1][3] > till do place = place - 1 end
-    table.insert(bucket.leases, place, { id, units, till })
+    count_until(bucket.ledger, slot_end(bucket.at, shape.counted), units)
     return units
   end,
   store = function(bucket)
     local own = bucket.own
     if bucket.level >= own.full then return nil end
-    local last = bucket.leases[#bucket.leases]
-    local gone = max(bucket.at, last and last[3] or 0) + quotient_up(own.full - bucket.level, own.n)
-    return { own.n, own.p, own.full, bucket.level, bucket.at, leases = bucket.leases }, gone
+    local last = bucket.ledger[#bucket.ledger]
+    local gone = max(bucket.at, last and last[2] or 0) + quotient_up(own.full - bucket.level, own.n)
+    return { own.n, own.p, own.full, bucket.level, bucket.at, ledger = bucket.ledger }, gone
   end,
 }

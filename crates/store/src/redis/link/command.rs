@@ -27,12 +27,12 @@ impl Script {
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         wire: &mut MultiplexedConnection,
-        key: &str,
+        keys: &[&str],
         arguments: &[String],
     ) -> Result<T, RedisError> {
         let command = |verb: &str, script: &str| -> Cmd {
             let mut command = redis::cmd(verb);
-            command.arg(script).arg(1).arg(key).arg(arguments);
+            command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
             command
         };
         match command("EVALSHA", &self.hash).query_async(wire).await {

@@ -9,7 +9,7 @@ use crate::wire_form::{HOLD_PINNED, NUMBERS, WireForm, count, signed};
 use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
 use tollgate_limit::{Corrects, Timestamp};
 
-const VERSION: i64 = 6;
+const VERSION: i64 = 7;
 /// Calendar boundaries in each direction when those of a limit's own numbers were not enough: other
 /// numbers left the bucket in a deeper debt, or the server's clock and ours are windows apart.
 pub(super) const FAR: u64 = 4 * CALENDAR_STEPS_MAX;
@@ -65,12 +65,10 @@ impl RedisLink {
         numbers.extend(boundaries);
         numbers.extend(places);
         numbers.push(count(batch.returns.len()));
-        for (bucket, id, left) in &batch.returns {
-            numbers.extend([
-                i64::from(*bucket),
-                signed(*id),
-                signed(*left).min(UNITS_MAX),
-            ]);
+        for (bucket, back) in &batch.returns {
+            let units = [back.units, back.left].map(|units| signed(units).min(UNITS_MAX));
+            let until = signed(back.until.as_micros());
+            numbers.extend([i64::from(*bucket), until, units[0], units[1]]);
         }
         numbers.push(count(batch.corrections.len()));
         for (bucket, adjust) in &batch.corrections {
@@ -92,10 +90,10 @@ impl RedisLink {
                 numbers.extend([i64::from(part.bucket), cost, i64::from(part.enforced)]);
             }
         }
-        numbers.push(count(batch.wishes.len()));
-        for (bucket, wish) in &batch.wishes {
-            let units = [wish.units, wish.needed].map(|units| signed(units).min(UNITS_MAX));
-            numbers.extend([i64::from(*bucket), signed(wish.id), units[0], units[1]]);
+        numbers.push(count(batch.leases.len()));
+        for (bucket, asked) in &batch.leases {
+            let units = [asked.units, asked.needed].map(|units| signed(units).min(UNITS_MAX));
+            numbers.extend([i64::from(*bucket), units[0], units[1]]);
         }
         let mut out = Vec::with_capacity(numbers.len() * 3 + 8);
         pack::array(

@@ -34,7 +34,7 @@ impl Masters {
         sentinels: &[ConnectionInfo],
         name: &str,
         like: Like<'_>,
-    ) -> Result<MultiplexedConnection, RedisError> {
+    ) -> Result<(MultiplexedConnection, ConnectionInfo), RedisError> {
         let last = self.last.lock().clone();
         let asked = named(sentinels, name);
         let named = match &last {
@@ -48,7 +48,8 @@ impl Masters {
             (Err(_), Some(last)) => (last, false),
             (Err(error), None) => return Err(error),
         };
-        let mut wire = open(address(&place, like)?).await?;
+        let info = address(&place, like)?;
+        let mut wire = open(info.clone()).await?;
         match redis::cmd("ROLE").query_async::<Value>(&mut wire).await {
             Ok(role) if is_master(&role) => {}
             Ok(_) => return Err((ErrorKind::Client, "it is a replica, not the primary").into()),
@@ -62,7 +63,7 @@ impl Masters {
             );
         }
         *self.last.lock() = Some(place);
-        Ok(wire)
+        Ok((wire, info))
     }
 }
 

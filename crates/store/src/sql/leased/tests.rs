@@ -56,7 +56,7 @@ fn sql_rows_keep_the_state_of_the_core() {
         Mark { print: 7, since: 0 },
     );
     let mut random = fastrand::Rng::with_seed(3);
-    let mut most_leases = 0;
+    let mut most_slots = 0;
     for (amount, burst) in [(100, 100), (3_000, 1_000), (7, 40), (1_000_000, 1_000_000)] {
         let limit = limit(amount, burst);
         let Algorithm::TokenBucket(bucket) = &limit.algorithm else {
@@ -72,9 +72,15 @@ fn sql_rows_keep_the_state_of_the_core() {
             let shape: Arc<WireForm> = batch.buckets[0].1.clone();
             core.refill(bucket, now);
             if random.bool() {
-                let (gone, left) = (random.u64(1..id + 1), random.u64(..burst / 10));
-                batch.returns.push((0, gone, left));
-                core.give_back(bucket, gone, left, now);
+                let slot = core.ledger.first();
+                let units = slot.map_or(5, |slot| random.u64(1..slot.units + 2));
+                let back = tollgate_limit::lease::Return {
+                    until: slot.map_or(now, |slot| slot.until),
+                    units,
+                    left: random.u64(..burst / 10),
+                };
+                batch.returns.push((0, back));
+                core.give_back(bucket, back, now);
             }
             if random.bool() {
                 let change = Change::Charge {
@@ -114,32 +120,31 @@ fn sql_rows_keep_the_state_of_the_core() {
             let found = bucket_level(state.as_ref().unwrap_or(&full));
             let level = (found.level + gained(bucket, found.at, now)).min(bucket.full());
             assert_eq!(level, core.level.level, "{id}: {amount}/s, {burst}");
-            let wish = Wish {
-                id,
+            let request = Request {
                 units: random.u64(..burst / 5),
                 needed: random.u64(..burst / 15),
             };
             assert_eq!(
-                parts.lease(&shape, wish, &mut state, now),
-                core.lease(bucket, &terms, wish, now)
+                parts.lease(&shape, request, &mut state, now),
+                core.lease(bucket, &terms, request, now)
             );
-            assert_eq!(parts.leases, core.leases);
-            most_leases = most_leases.max(core.leases.len());
+            assert_eq!(parts.ledger, core.ledger);
+            most_slots = most_slots.max(core.ledger.len());
             opened.kept = StoredBucket::from_parts(limit.algorithm.clone(), state, 0);
             row = fields::close(&shape, &opened, mark.print, now)
                 .map(|(row, gone)| parts.close(row, gone))
                 .map(|(row, gone)| {
                     let last = core
-                        .leases
+                        .ledger
                         .last()
-                        .map_or(0, |lease| signed(lease.until.as_micros()));
+                        .map_or(0, |slot| signed(slot.until.as_micros()));
                     assert!(gone >= last, "it goes when it is full, and no lease counts");
                     row
                 });
-            assert!(row.is_some() || core.leases.is_empty());
+            assert!(row.is_some() || core.ledger.is_empty());
         }
     }
-    assert!(most_leases > 2, "{most_leases}");
+    assert!(most_slots > 2, "{most_slots}");
 }
 
 fn bucket_level(state: &State) -> Level {
@@ -173,8 +178,7 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
     assert_eq!(
         parts.lease(
             &shape,
-            Wish {
-                id: 5,
+            Request {
                 units: 80,
                 needed: 0
             },
@@ -208,7 +212,7 @@ fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() 
     let later = now.after(Micros::from_secs(10));
     let (plain, parts) = Parts::open(Some(row), &batch, &[], 0, mark, later).expect("it reads");
     assert_eq!(plain.map(|row| row[1]), Some(TOKEN_BUCKET));
-    assert!(parts.leases.is_empty());
+    assert!(parts.ledger.is_empty());
     assert!(
         Parts::open(Some(vec![1, KIND, 7, 0]), &batch, &[], 0, mark, now).is_err(),
         "it never counts as none"
@@ -225,7 +229,7 @@ fn leased_row_of_before_a_fail_over_refills_from_the_fail_over_on() {
     };
     let (at, since) = (1_760_000_000_000_000, 1_760_000_000_100_000);
     let (full, level) = (1_000_000, 900_000);
-    let row = vec![1, KIND, 7, 1, 10_000, full, level, at, 5, 10, at + 300_000];
+    let row = vec![1, KIND, 7, 1, 10_000, full, level, at, 10, at + 300_000];
     let mark = Mark { print: 8, since };
     let batch = batch(&names, &drains);
     let shape = &batch.buckets[0].1;
