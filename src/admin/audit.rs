@@ -38,6 +38,9 @@ pub struct Audit {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entries {
     pub format: u32,
+    /// The product and version of the shared database, once it is known.
+    #[serde(default)]
+    pub store: Option<String>,
     /// The last changes since the gateway started, the newest first.
     pub entries: Vec<Value>,
 }
@@ -145,9 +148,10 @@ impl Audit {
         *paid_at = paid_at.after(EACH);
     }
 
-    pub(super) fn entries(&self) -> Entries {
+    pub(super) fn entries(&self, store: Option<String>) -> Entries {
         Entries {
             format: FORMAT,
+            store,
             entries: self.entries.lock().iter().rev().cloned().collect(),
         }
     }

@@ -48,7 +48,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint { method: "GET", path: "/api/v1/events", help: "what changes, as Server-Sent Events", handler: || get(events::respond) },
     Endpoint { method: "GET", path: "/api/v1/figures", help: "all counters, who is refused or close, what is not exact", handler: || get(async |State(all): State<Shared>| document(&all.observe().await.0)) },
     Endpoint { method: "GET", path: "/api/v1/overrides", help: "the overrides in force", handler: || get(async |State(all): State<Shared>| document(&all.live.overrides())) },
-    Endpoint { method: "GET", path: "/api/v1/audit", help: "what operators changed", handler: || get(async |State(all): State<Shared>| document(&all.audit.entries())) },
+    Endpoint { method: "GET", path: "/api/v1/audit", help: "what operators changed", handler: || get(async |State(all): State<Shared>| document(&all.audit.entries((all.status)().store.and_then(|store| store.server)))) },
     Endpoint { method: "GET", path: "/api/v1/log-level", help: "how much the operations log says", handler: || get(async |State(all): State<Shared>| document(&all.log_levels.level())) },
     Endpoint { method: "GET", path: "/api/v1/openapi.json", help: "the description of all this for programs", handler: || get(async || typed(StatusCode::OK, "application/json", OPENAPI)) },
     Endpoint { method: "PUT", path: "/api/v1/log-level", help: "change it, for a while", handler: || put(set_log_level) },

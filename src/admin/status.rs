@@ -53,6 +53,8 @@ pub struct ServerError {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Store {
+    /// The product and version of a database; `null`: not known, or no database.
+    pub server: Option<String>,
     #[serde(flatten)]
     pub now: StoreNow,
     pub audit: Vec<Finding>,

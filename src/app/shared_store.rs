@@ -22,7 +22,10 @@ pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
     let words = without_store(&policy.limits);
     let Some(why) = why_not(store) else {
         let Some(why) = why_not_all(store) else {
-            return Standing::Holds;
+            return match store.engine() {
+                engine if engine.is_empty() => Standing::Holds,
+                engine => Standing::HoldsWith(engine),
+            };
         };
         return Standing::Strained(format!("{why}; for buckets in its slots {words}"));
     };
@@ -96,6 +99,7 @@ pub(super) fn status(
             replicas: store.replicas(),
             name: store.name().map(|name| format!("{name:016x}")),
         },
+        server: Some(store.engine()).filter(|engine| !engine.is_empty()),
         audit: store.findings().into_iter().map(finding).collect(),
     }
 }

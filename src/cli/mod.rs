@@ -95,6 +95,7 @@ fn schema(sql: Option<Sql>) -> ExitCode {
     match sql {
         None => print_out(&format!("{:#}", tollgate_config::schema())),
         Some(Sql::Postgres) => print_out(tollgate_store::postgres::schema_sql()),
+        Some(Sql::Spanning) => print_out(tollgate_store::postgres::spanning_schema_sql()),
         Some(Sql::Mysql) => print_out(tollgate_store::mysql::schema_sql()),
     }
 }

@@ -64,6 +64,9 @@ pub(super) fn audit(asked: &GatewaysAndFormat) -> Ended {
 
 fn audit_words(to: &mut String, gateway: &str, reported: &Entries) -> std::fmt::Result {
     writeln!(to, "gateway    {gateway}")?;
+    if let Some(store) = &reported.store {
+        writeln!(to, "store      {store}")?;
+    }
     for one in &reported.entries {
         entry(to, one)?;
     }

@@ -60,4 +60,10 @@ suite!(
     on_postgres,
     crate::shared::Shared<crate::shared::OnPostgres>
 );
+suite!(on_views, crate::shared::Shared<crate::shared::OnViews>);
+suite!(
+    on_a_spanning_database,
+    crate::shared::Shared<crate::shared::OnSpanning>
+);
+suite!(on_galera, crate::shared::Shared<crate::shared::OnGalera>);
 suite!(on_mysql, crate::shared::Shared<crate::shared::OnMysql>);

@@ -13,7 +13,7 @@ use tollgate_store::redis::{self, Address};
 use tollgate_store::tls::Tls;
 use tollgate_store::{RemoteOptions, RemoteStore, Store, mysql, postgres};
 
-use crate::servers::{Maria, Postgres, Redis, available, for_the_process};
+use crate::servers::{Galera, Maria, Postgres, Redis, Spanning, available, for_the_process};
 use crate::subject::Subject;
 
 /// A kind of server.
@@ -70,6 +70,53 @@ impl Server for OnPostgres {
     }
 }
 
+/// PostgreSQL whose tables are views: they have no system columns, as in databases that span machines.
+pub(crate) struct OnViews;
+
+impl Server for OnViews {
+    const RUNS: u64 = 3;
+
+    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
+        static URL: OnceLock<Option<String>> = OnceLock::new();
+        let start = || {
+            let server = Postgres::start_with(&["fsync=off"]);
+            let tables = postgres::spanning_schema_sql().replace("tollgate_", "plain_");
+            server.psql("postgres", &tables);
+            for table in ["buckets", "gateways", "overrides"] {
+                let view = format!("CREATE VIEW tollgate_{table} AS SELECT * FROM plain_{table}");
+                server.psql("postgres", &view);
+            }
+            server
+        };
+        let url = URL
+            .get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
+        let store = postgres::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
+        Some(store.expect("a thread"))
+    }
+}
+
+/// PostgreSQL behind a proxy that refuses and disturbs as databases that span machines do.
+pub(crate) struct OnSpanning;
+
+impl Server for OnSpanning {
+    const RUNS: u64 = 1;
+
+    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
+        static URL: OnceLock<Option<String>> = OnceLock::new();
+        let start = || {
+            let server = Postgres::start_with(&["fsync=off"]);
+            let proxy = Spanning::to(server.port);
+            proxy.disturb(1);
+            (server, proxy)
+        };
+        let url = URL.get_or_init(|| {
+            Postgres::available().then(|| for_the_process(start, |(_, proxy)| proxy.url()))
+        });
+        let store = postgres::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
+        Some(store.expect("a thread"))
+    }
+}
+
 /// MariaDB.
 pub(crate) struct OnMysql;
 
@@ -82,6 +129,24 @@ impl Server for OnMysql {
         let url =
             URL.get_or_init(|| Maria::available().then(|| for_the_process(start, Maria::url)));
         let store = mysql::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
+        Some(store.expect("a thread"))
+    }
+}
+
+/// A Galera node that has joined two others. (All tests use the same one: each node has a mark of its own.)
+pub(crate) struct OnGalera;
+
+impl Server for OnGalera {
+    const RUNS: u64 = 2;
+
+    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
+        static URL: OnceLock<Option<String>> = OnceLock::new();
+        let url = URL.get_or_init(|| {
+            let url = |cluster: &Galera| cluster.nodes[2].url();
+            Galera::available().then(|| for_the_process(Galera::start, url))
+        });
+        let url = url.as_ref()?;
+        let store = mysql::start(url, &Tls::default(), options(clock, key_secret));
         Some(store.expect("a thread"))
     }
 }

@@ -80,7 +80,7 @@ async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
     }
 }
 
-async fn shares_windows_with_a_clock_days_away(kind: StoreKind) {
+pub async fn shares_windows_with_a_clock_days_away(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

@@ -93,7 +93,7 @@ async fn gives_up(store: &RemoteStore, limit: &Limit) {
     .await;
 }
 
-async fn survive_a_pause(kind: StoreKind) {
+pub async fn survive_a_pause(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -120,7 +120,7 @@ async fn mysql_settlements_during_a_pause_of_the_server_are_made_once() {
     survive_a_pause(StoreKind::Mysql).await;
 }
 
-async fn survive_a_lock(kind: StoreKind) {
+pub async fn survive_a_lock(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -151,7 +151,7 @@ async fn mysql_settlements_while_the_table_is_locked_are_made_once() {
 }
 
 /// The commit takes longer than the gateway waits: PostgreSQL runs the trigger in COMMIT, and MariaDB in
-/// the text that ends with it.
+/// the text before it.
 const POSTGRES_SLOW_COMMIT: &str = "
     CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
     CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON tollgate_buckets DEFERRABLE INITIALLY DEFERRED
@@ -192,7 +192,7 @@ fn hurry(server: &Server) {
     server.sql(statement);
 }
 
-async fn committed_late(kind: StoreKind) {
+pub async fn committed_late(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -216,7 +216,7 @@ async fn mysql_settlements_committed_after_they_were_given_up_are_made_once() {
     committed_late(StoreKind::Mysql).await;
 }
 
-async fn killed_in_commit(kind: StoreKind) {
+pub async fn killed_in_commit(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

@@ -10,7 +10,7 @@ use crate::servers::{free_port, wait_until};
 const ASKED: &str = "x-original-method: GET\r\nx-original-uri: /\r\nx-forwarded-host: example.com\r\nx-real-ip: 192.0.2.7\r\n";
 
 /// Two gateways are asked in turns until both refuse, each request under two limits.
-fn admit_one_burst_together(kind: StoreKind) {
+pub fn admit_one_burst_together(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

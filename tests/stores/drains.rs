@@ -19,7 +19,7 @@ const SECOND: Micros = Micros::from_secs(1);
 const HOUR: Micros = Micros::from_secs(3600);
 
 /// A clock that shows what the server's does, and stands still.
-fn clock() -> Clock {
+pub fn clock() -> Clock {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap();
@@ -58,7 +58,7 @@ fn limits() -> Vec<Arc<Limit>> {
 }
 
 /// Buckets are used up, or not, when `lose` takes the server's data away, or some of it.
-async fn no_bucket_is_refilled(
+pub async fn no_bucket_is_refilled(
     store: &impl Store,
     clock: &Clock,
     what: &str,
@@ -112,7 +112,7 @@ async fn no_bucket_is_refilled(
 
 /// The server loses what it knows of its past and keeps the rows. An override, or a reload, reaches
 /// the buckets in the call that finds them drained.
-async fn drained_buckets_take_on_numbers(
+pub async fn drained_buckets_take_on_numbers(
     store: &impl Store,
     clock: &Clock,
     lose: impl AsyncFnOnce(),
@@ -148,7 +148,7 @@ async fn drained_buckets_take_on_numbers(
 }
 
 /// Data is lost again and again while many ask, with refusals known here and with leases.
-async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
+pub async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
     let plain = draining(&bucket("plain", 0, 200, SECOND, 100));
     let leased = Limit::clone(&bucket("leased", 1, 1000, SECOND, 300));
     let leased = draining(&Limit {

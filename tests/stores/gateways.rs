@@ -257,7 +257,7 @@ pub fn at_most(burst: u64, rate: u64, start: Instant) -> u64 {
     burst + rate * u64::try_from(start.elapsed().as_micros()).unwrap() / 1_000_000 + 1
 }
 
-fn one_to_four_gateways_share_exactly(kind: StoreKind) {
+pub fn one_to_four_gateways_share_exactly(kind: StoreKind) {
     for count in 1..=4 {
         let Some(server) = kind.start() else {
             return;
@@ -282,7 +282,7 @@ fn mysql_one_to_four_gateways_share_a_limit_exactly() {
     one_to_four_gateways_share_exactly(StoreKind::Mysql);
 }
 
-fn two_gateways_give_out_a_burst_once(kind: StoreKind) {
+pub fn two_gateways_give_out_a_burst_once(kind: StoreKind) {
     if let Some(server) = kind.start() {
         let limit = "rate = \"1/hour\"\nburst = 20";
         share_one_burst(&example(server.name(), &server.url(), limit));

@@ -118,7 +118,7 @@ async fn comes_back(store: &RemoteStore, network: &Network) {
     recovers(store, &limit).await;
 }
 
-async fn connection_is_replaced(kind: StoreKind) {
+pub async fn connection_is_replaced(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

@@ -19,6 +19,9 @@ pub const QUICK: &str = "innodb-flush-log-at-trx-commit=2";
 pub enum StoreKind {
     Redis,
     Postgres,
+    /// A PostgreSQL whose tables are views, which have no system columns: it is used as a database that
+    /// spans machines.
+    Views,
     Mysql,
 }
 
@@ -27,6 +30,7 @@ pub enum StoreKind {
 pub enum Server {
     Redis(Redis),
     Postgres(Postgres),
+    Views(Postgres),
     Mysql(Maria),
 }
 
@@ -40,7 +44,7 @@ impl StoreKind {
     pub fn start_durable(self) -> Option<Server> {
         match self {
             Self::Redis => self.start_with(&["--appendonly", "yes"]),
-            Self::Postgres | Self::Mysql => self.start(),
+            Self::Postgres | Self::Views | Self::Mysql => self.start(),
         }
     }
 
@@ -53,6 +57,11 @@ impl StoreKind {
             }
             Self::Postgres => Postgres::available()
                 .then(|| Server::Postgres(Postgres::start_with(&with("fsync=off")))),
+            Self::Views => Postgres::available().then(|| {
+                let server = Postgres::start_with(&with("fsync=off"));
+                server.psql("postgres", &views());
+                Server::Views(server)
+            }),
             Self::Mysql => {
                 Maria::available().then(|| Server::Mysql(Maria::start_with(&with(QUICK))))
             }
@@ -80,7 +89,7 @@ impl StoreKind {
                 let address = Address::parse(url).and_then(|address| address.with_tls(tls));
                 redis::start(address.unwrap(), options)
             }
-            Self::Postgres => postgres::start(url, tls, options),
+            Self::Postgres | Self::Views => postgres::start(url, tls, options),
             Self::Mysql => mysql::start(url, tls, options),
         };
         store.unwrap()
@@ -106,7 +115,7 @@ impl StoreKind {
     pub async fn connect_in_haste(self, url: &str) -> RemoteStore {
         let within = match self {
             Self::Redis => ANSWER_WITHIN,
-            Self::Postgres | Self::Mysql => Duration::from_millis(100),
+            Self::Postgres | Self::Views | Self::Mysql => Duration::from_millis(100),
         };
         let within = Micros(u64::try_from(within.as_micros()).unwrap());
         self.connect_with(url, |options| options.answer_within = within)
@@ -119,6 +128,7 @@ impl Server {
         match self {
             Self::Redis(_) => StoreKind::Redis,
             Self::Postgres(_) => StoreKind::Postgres,
+            Self::Views(_) => StoreKind::Views,
             Self::Mysql(_) => StoreKind::Mysql,
         }
     }
@@ -127,7 +137,7 @@ impl Server {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Redis(_) => "redis",
-            Self::Postgres(_) => "postgres",
+            Self::Postgres(_) | Self::Views(_) => "postgres",
             Self::Mysql(_) => "mysql",
         }
     }
@@ -135,7 +145,7 @@ impl Server {
     pub fn url(&self) -> String {
         match self {
             Self::Redis(server) => server.url(),
-            Self::Postgres(server) => server.url(),
+            Self::Postgres(server) | Self::Views(server) => server.url(),
             Self::Mysql(server) => server.url(),
         }
     }
@@ -143,7 +153,7 @@ impl Server {
     pub fn port(&self) -> u16 {
         match self {
             Self::Redis(server) => server.port,
-            Self::Postgres(server) => server.port,
+            Self::Postgres(server) | Self::Views(server) => server.port,
             Self::Mysql(server) => server.port,
         }
     }
@@ -169,6 +179,7 @@ impl Server {
         match self {
             Self::Redis(_) => panic!("a Redis has no SQL"),
             Self::Postgres(server) => server.psql("postgres", statements),
+            Self::Views(server) => server.psql("postgres", &of_tables(statements)),
             Self::Mysql(server) => server.sql(statements),
         }
     }
@@ -177,7 +188,7 @@ impl Server {
     pub fn signal(&self, signal: &str) {
         match self {
             Self::Redis(server) => server.process().signal(signal),
-            Self::Postgres(server) => server.signal(signal),
+            Self::Postgres(server) | Self::Views(server) => server.signal(signal),
             Self::Mysql(server) => server.process().signal(signal),
         }
     }
@@ -186,7 +197,7 @@ impl Server {
     pub fn crash(&mut self) {
         match self {
             Self::Redis(server) => server.kill(),
-            Self::Postgres(server) => server.crash(),
+            Self::Postgres(server) | Self::Views(server) => server.crash(),
             Self::Mysql(server) => server.crash(),
         }
     }
@@ -195,7 +206,7 @@ impl Server {
     pub fn run(&mut self) {
         match self {
             Self::Redis(server) => server.run(),
-            Self::Postgres(server) => server.run(),
+            Self::Postgres(server) | Self::Views(server) => server.run(),
             Self::Mysql(server) => server.run(),
         }
     }
@@ -204,8 +215,25 @@ impl Server {
     pub fn clear(&self) {
         match self {
             Self::Redis(server) => drop(server.ask("FLUSHALL")),
-            Self::Postgres(_) => drop(self.sql("TRUNCATE tollgate_buckets")),
+            Self::Postgres(_) | Self::Views(_) => drop(self.sql("TRUNCATE tollgate_buckets")),
             Self::Mysql(_) => drop(self.sql("DELETE FROM tollgate_buckets")),
         }
     }
+}
+
+/// The statements about the tables behind the views.
+pub fn of_tables(statements: &str) -> String {
+    TABLES.iter().fold(statements.to_owned(), |text, table| {
+        text.replace(&format!("tollgate_{table}"), &format!("plain_{table}"))
+    })
+}
+
+const TABLES: [&str; 3] = ["buckets", "gateways", "overrides"];
+
+/// Makes the tables by other names, and views in their place.
+fn views() -> String {
+    let made = of_tables(postgres::spanning_schema_sql());
+    let views =
+        TABLES.map(|table| format!("CREATE VIEW tollgate_{table} AS SELECT * FROM plain_{table};"));
+    made + &views.concat()
 }

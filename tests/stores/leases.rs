@@ -7,6 +7,9 @@
 
 mod beside;
 mod changing;
+
+pub use beside::loses_no_unit;
+pub use changing::grant_no_more_than_the_largest;
 mod scripts;
 
 use std::process::Command;
@@ -34,7 +37,7 @@ fn leased(name: &str, index: usize, amount: u64, burst: u64) -> Arc<Limit> {
 }
 
 /// Two stores that lease, and one that was not told of leases yet: its configuration is the older one.
-async fn lease_beside_one_that_does_not(kind: StoreKind, least: u64) {
+pub async fn lease_beside_one_that_does_not(kind: StoreKind, least: u64) {
     let Some(server) = kind.start() else {
         return;
     };

@@ -29,7 +29,7 @@ async fn mysql_lost_reply_counts_as_charged_and_is_never_sent_twice() {
     lost_reply_counts_as_charged(StoreKind::Mysql).await;
 }
 
-async fn clocks_that_differ_grant_no_more(kind: StoreKind) {
+pub async fn clocks_that_differ_grant_no_more(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

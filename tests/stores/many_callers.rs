@@ -55,7 +55,7 @@ async fn standing(server: &Server) -> RemoteStore {
     server.connect_with(pin).await
 }
 
-async fn keeps_many_callers_apart(kind: StoreKind) {
+pub async fn keeps_many_callers_apart(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

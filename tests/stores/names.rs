@@ -12,7 +12,7 @@ pub async fn name(store: &RemoteStore) -> u64 {
     store.name().unwrap()
 }
 
-async fn is_that_of_the_data_and_the_secret(kind: StoreKind) {
+pub async fn is_that_of_the_data_and_the_secret(kind: StoreKind) {
     let (Some(server), Some(other)) = (kind.start(), kind.start()) else {
         return;
     };

@@ -58,7 +58,7 @@ fn reached(what: &str, since: Instant, port: u16, wanted: u16) {
 
 /// Two gateways have exhausted the bucket, and the second has no operators. It obeys each change that is made on the
 /// first; no end of an override refills the bucket.
-fn reaches_the_others(kind: StoreKind, more: &str) {
+pub fn reaches_the_others(kind: StoreKind, more: &str) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -223,7 +223,7 @@ fn override_stays_while_mysql_is_away_and_after_a_restart() {
 }
 
 /// While the store is away its overrides stay, and a gateway that starts again finds them.
-fn stays_while_the_store_is_away(kind: StoreKind) {
+pub fn stays_while_the_store_is_away(kind: StoreKind) {
     let Some(mut server) = kind.start_durable() else {
         return;
     };
@@ -298,7 +298,7 @@ fn override_on_mysql_helps_a_refused_customer_at_night() {
 }
 
 /// A customer is refused by one gateway at three in the morning: from the decision id to an admission by the other.
-fn helps_a_refused_customer(kind: StoreKind) {
+pub fn helps_a_refused_customer(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -371,7 +371,7 @@ fn helps_a_refused_customer(kind: StoreKind) {
 }
 
 /// Two gateways share a store, and an operator names both: each change is made once, and recorded by one of them.
-fn is_recorded_once(kind: StoreKind) {
+pub fn is_recorded_once(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -435,7 +435,7 @@ fn change_asked_of_two_gateways_on_mysql_is_recorded_once() {
 
 /// Operators of two gateways override one key at the same time: each change says, in its response and in the audit, what it
 /// has replaced, so that the changes make one chain.
-fn records_what_it_replaced(kind: StoreKind) {
+pub fn records_what_it_replaced(kind: StoreKind) {
     const EACH: u64 = 15;
     let Some(server) = kind.start() else {
         return;

@@ -207,7 +207,7 @@ fn seeds() -> Vec<u64> {
 }
 
 /// Runs all traces on a server of this kind.
-async fn decides_as_the_pure_core(server: &Server, steps: usize) {
+pub async fn decides_as_the_pure_core(server: &Server, steps: usize) {
     for seed in seeds() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
         let store = server

@@ -39,7 +39,7 @@ fn reset(admin: u16) -> String {
 
 /// Every gateway has refused and knows that the bucket is exhausted; a reset on the first one makes the second admit, and
 /// all of them together grant the burst once more and no unit beyond it.
-fn reaches_the_others(kind: StoreKind) {
+pub fn reaches_the_others(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -140,7 +140,7 @@ fn call_under_way_returns_nothing(settings: &str) {
     assert_eq!(exhaust(gateway.port), 0);
 }
 
-fn call_under_way_on(kind: StoreKind) {
+pub fn call_under_way_on(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

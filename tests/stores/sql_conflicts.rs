@@ -64,7 +64,7 @@ pub fn name_column(kind: StoreKind) -> &'static str {
     }
 }
 
-async fn shares_one_limit_exactly(kind: StoreKind) {
+pub async fn shares_one_limit_exactly(kind: StoreKind) {
     let settings: &[&str] = match kind {
         StoreKind::Mysql => &["transaction-isolation=SERIALIZABLE", "autocommit=0"],
         _ => &["default_transaction_isolation=serializable"],
@@ -95,7 +95,7 @@ async fn mysql_two_gateways_share_one_limit_exactly_under_storm_whatever_the_def
     shares_one_limit_exactly(StoreKind::Mysql).await;
 }
 
-async fn charges_all_or_none(kind: StoreKind) {
+pub async fn charges_all_or_none(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -165,7 +165,7 @@ const MYSQL_CONFLICTS: &str = "
     END//";
 
 /// The server takes back what a call did: it is tried again, charged once, and no caller notices.
-async fn tries_again(kind: StoreKind) {
+pub async fn tries_again(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -223,7 +223,7 @@ async fn mysql_conflicts_are_tried_again_within_the_deadline_and_charge_once() {
 }
 
 /// Another session locks two rows in the other order.
-async fn survives_a_deadlock(kind: StoreKind) {
+pub async fn survives_a_deadlock(kind: StoreKind) {
     // The victim is ours: in PostgreSQL the session that waits for less long, in MariaDB the one that has changed
     // less.
     let (settings, start): (&[&str], _) = match kind {
@@ -281,7 +281,7 @@ async fn mysql_deadlock_with_a_stranger_costs_time_and_nothing_else() {
 }
 
 /// A request is given up while it waits for a row, with others queued behind it on its connection.
-async fn keeps_what_is_asked_later(kind: StoreKind) {
+pub async fn keeps_what_is_asked_later(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

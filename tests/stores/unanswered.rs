@@ -30,7 +30,7 @@ async fn becomes(store: &RemoteStore, limit: &Limit, units: u64) {
 }
 
 /// The store decides while its server is stopped, and the client leaves meanwhile.
-async fn client_leaves(kind: StoreKind) {
+pub async fn client_leaves(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -64,7 +64,7 @@ async fn mysql_draw_whose_client_leaves_is_given_back() {
 }
 
 /// The store does not respond in time, its limit refuses the request, and the store grants it later.
-async fn refused_in_time(kind: StoreKind) {
+pub async fn refused_in_time(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };
@@ -103,7 +103,7 @@ async fn postgres_draw_that_was_refused_for_want_of_a_response_is_given_back() {
 fn close_all(server: &Server) {
     match server {
         Server::Redis(server) => drop(server.ask("CLIENT KILL TYPE normal SKIPME yes")),
-        Server::Postgres(_) => {
+        Server::Postgres(_) | Server::Views(_) => {
             let own = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                        WHERE application_name = 'tollgate'";
             server.sql(own);
@@ -120,7 +120,7 @@ fn close_all(server: &Server) {
     }
 }
 
-async fn first_request_after_a_close(kind: StoreKind) {
+pub async fn first_request_after_a_close(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

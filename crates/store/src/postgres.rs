@@ -7,6 +7,7 @@
 //! session state and no named statement.
 
 mod audit;
+mod engine;
 mod link;
 mod mark;
 
@@ -20,6 +21,11 @@ use super::tls::Tls;
 /// `tollgate schema --sql postgres`.
 pub const fn schema_sql() -> &'static str {
     include_str!("postgres/schema.sql")
+}
+
+/// The tables for a database that spans machines: `tollgate schema --sql spanning`.
+pub const fn spanning_schema_sql() -> &'static str {
+    include_str!("postgres/spanning.sql")
 }
 
 /// Why an address is invalid. Never repeats the address, because it may contain a password.

@@ -83,6 +83,12 @@ impl RemoteStore {
         &self.servers.common.counters
     }
 
+    /// The product and version of a database; empty before the first connection, and for other kinds
+    /// of stores.
+    pub fn engine(&self) -> String {
+        self.servers.common.engine()
+    }
+
     /// The findings of the last audit of the server; empty before the first connection.
     pub fn findings(&self) -> Vec<Finding> {
         self.servers.findings()

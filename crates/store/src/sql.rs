@@ -29,8 +29,6 @@ pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// The time an abandoned session has to end cleanly.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// How often one call is retried after conflicts before it fails.
-const ATTEMPTS_MAX: u32 = 8;
 /// The rows of a swept page: requests wait for at most one page.
 pub(crate) const PAGE: i64 = 500;
 /// Pages swept at a time: so many, and more while it pays, for no longer than this.
@@ -79,7 +77,7 @@ pub(crate) fn joined(items: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 /// The pause before retry number `attempt` of a call that conflicted with another one.
-fn pause_before(attempt: u32) -> Duration {
+pub(crate) fn pause_before(attempt: u32) -> Duration {
     Duration::from_micros(fastrand::u64(200..1_000 << attempt.min(4)))
 }
 

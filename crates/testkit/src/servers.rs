@@ -1,12 +1,14 @@
 //! Servers of a test's own: started on free ports in a directory of their own, stopped when the test ends.
 
 mod any;
+mod galera;
 mod maria;
 mod pooler;
 mod postgres;
 mod process;
 mod redis;
 mod slow;
+mod spanning;
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -16,12 +18,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub use any::Server;
+pub use galera::Galera;
 pub use maria::Maria;
 pub use pooler::Pooler;
 pub use postgres::Postgres;
 pub use process::{Process, for_the_process};
 pub use redis::{Redis, ask, ask_as};
 pub use slow::SlowNetwork;
+pub use spanning::Spanning;
 
 /// A port without a listener at this moment, nor on the one 10 000 above it, where a node of a
 /// Redis Cluster wants its bus. The kernel gives none of these to a connection meanwhile: its own

@@ -37,7 +37,7 @@ fn audit_of_a_flood_of_changes_is_full_until_the_next_line_is_due() {
     assert_eq!(flood(), LINES_AT_ONCE, "time that passes saves no more");
     let text = std::fs::read_to_string(&path).expect("the audit");
     assert_eq!(text.lines().count() as u64, 2 * LINES_AT_ONCE + 61);
-    assert_eq!(audit.entries().entries.len(), ENTRIES_MAX);
+    assert_eq!(audit.entries(None).entries.len(), ENTRIES_MAX);
 }
 
 /// A reason may try to change how a terminal shows the file: it is escaped, and means the same.

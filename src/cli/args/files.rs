@@ -63,7 +63,7 @@ pub(in crate::cli) struct Explain {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tollgate schema > gateway.schema.json\n  tollgate schema --sql postgres | psql \"$STORE_URL\"\n  tollgate schema --sql mysql | mariadb tollgate"
+    after_help = "Examples:\n  tollgate schema > gateway.schema.json\n  tollgate schema --sql postgres | psql \"$STORE_URL\"\n  tollgate schema --sql spanning | psql \"$STORE_URL\"\n  tollgate schema --sql mysql | mariadb tollgate"
 )]
 pub(in crate::cli) struct Schema {
     /// Print the tables and functions of a shared store instead, for a gateway that has no right to create them
@@ -74,8 +74,10 @@ pub(in crate::cli) struct Schema {
 /// Stores with a schema.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(in crate::cli) enum Sql {
-    /// PostgreSQL, and databases that speak its protocol
+    /// PostgreSQL
     Postgres,
+    /// YugabyteDB, CockroachDB or Aurora DSQL
+    Spanning,
     /// MariaDB or MySQL
     Mysql,
 }

@@ -113,7 +113,7 @@ async fn misses_none(mut once: impl AsyncFnMut() -> (i64, u64)) {
     }
 }
 
-async fn loses_no_unit(kind: StoreKind) {
+pub async fn loses_no_unit(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

@@ -148,7 +148,7 @@ async fn leases_in_mysql_under_changing_numbers_grant_no_more_than_the_largest()
 
 /// The same through the gateway's own rows: three gateways, each of which goes over to other numbers now and then, with
 /// leases out under the old ones.
-async fn grant_no_more_than_the_largest(kind: StoreKind) {
+pub async fn grant_no_more_than_the_largest(kind: StoreKind) {
     let Some(server) = kind.start() else {
         return;
     };

@@ -65,6 +65,8 @@ pub(crate) struct LaneState {
     pub(super) asking_owed: Arc<Mutex<()>>,
     /// Notified when a connection was established or has failed.
     pub(super) connected: Arc<Notify>,
+    /// The product and version of the server, once it is known.
+    engine: Mutex<String>,
     /// The findings of the last audit of the server.
     findings: Mutex<Vec<Finding>>,
     /// Whether the store has limits of a day or longer, which the audit takes into account.
@@ -133,6 +135,7 @@ impl LaneState {
             substitute: Arc::default(),
             asking_owed: Arc::default(),
             connected: Arc::new(Notify::new()),
+            engine: Mutex::default(),
             findings: Mutex::default(),
             long_quotas: AtomicBool::new(false),
             audit_again: AtomicBool::new(false),
@@ -235,6 +238,16 @@ impl LaneState {
             }
             Err(_) => Err(StoreError::Unavailable("the store is shut down".into())),
         }
+    }
+
+    /// Stores the product and version of the server.
+    pub(crate) fn found(&self, engine: String) {
+        *self.engine.lock() = engine;
+    }
+
+    /// The product and version of the server; empty: not known.
+    pub(crate) fn engine(&self) -> String {
+        self.engine.lock().clone()
     }
 
     /// Stores the findings of an audit and logs the new ones.

@@ -27,11 +27,12 @@ pub(super) enum Fault {
 }
 
 /// The server's numbers for a conflict: a deadlock, a lock that was waited for in vain, a row that
-/// has changed since it was read.
-const CONFLICTS: [u16; 3] = [1213, 1205, 1020];
-/// A server that cannot be written to, tables or procedures that are gone, a session that was idle for
+/// has changed since it was read, a transaction that a Galera node has taken back (which the write
+/// of the rows finds).
+const CONFLICTS: [u16; 4] = [1213, 1205, 1020, 1242];
+/// A server that cannot be written to, a Galera node that has lost the others, tables or procedures that are gone, a session that was idle for
 /// too long. The statement was not completed.
-const UNFIT: [u16; 7] = [1290, 1792, 1836, 1146, 1305, 4031, 1152];
+const UNFIT: [u16; 8] = [1047, 1290, 1792, 1836, 1146, 1305, 4031, 1152];
 /// A statement that an operator killed, or that took longer than the server allows.
 const KILLED: [u16; 3] = [1317, 1969, 3024];
 /// A session that an operator killed, or whose server shuts down.

@@ -165,7 +165,7 @@ impl Database for MysqlLink {
         decided
     }
 
-    fn carries(wants: &Wants) -> bool {
+    fn carries(&self, wants: &Wants) -> bool {
         carries_wants(wants)
     }
 

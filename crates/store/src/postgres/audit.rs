@@ -4,12 +4,13 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::link::DRAW_OF;
+use super::engine::Engine;
 use crate::audit::{Finding, Weight, distant_clock};
 
 /// Facts about a server and about our schema in it.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
+    engine: Engine,
     /// The server's clock: microseconds since the epoch.
     pub(super) now: i64,
     pub(super) isolation: String,
@@ -44,7 +45,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        to_regprocedure($1) IS NOT NULL,
        ARRAY(SELECT attname::text FROM pg_attribute
              WHERE attrelid = to_regclass('tollgate_buckets') AND attnum > 0 AND NOT attisdropped ORDER BY attnum)
-           = '{key,expires,kind,epoch,a,b,c,level,at,more}',
+           = '{key,expires,kind,epoch,a,b,c,level,at,more}'::text[],
        coalesce((SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass('tollgate_buckets')), true),
        ARRAY(SELECT word || ' ON ' || name
              FROM unnest(ARRAY['tollgate_buckets', 'tollgate_gateways']) AS name,
@@ -61,10 +62,12 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
 impl Facts {
     pub(super) async fn ask(
         client: &tokio_postgres::Client,
+        engine: Engine,
     ) -> Result<Self, tokio_postgres::Error> {
-        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&DRAW_OF, Type::TEXT)];
+        let function = engine.function();
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&function, Type::TEXT)];
         let row = client.query_typed_one(ASK, &parameters).await?;
-        let mut facts = Self::of(&row)?;
+        let mut facts = Self::of(&row, engine)?;
         // Only if the table exists: a statement that names a missing object fails as a whole.
         if row.try_get(11)? {
             facts.version = client
@@ -75,8 +78,9 @@ impl Facts {
         Ok(facts)
     }
 
-    fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    fn of(row: &Row, engine: Engine) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
+            engine,
             now: row.try_get(0)?,
             isolation: row.try_get(1)?,
             read_only: row.try_get(2)?,
@@ -104,13 +108,16 @@ impl Facts {
 
     /// Why the store cannot work at all, with the remedy.
     pub(super) fn obstacle(&self) -> Option<String> {
+        let schema = match self.engine {
+            Engine::Postgres => "tollgate schema --sql postgres",
+            _ => "tollgate schema --sql spanning",
+        };
         if self.standby {
             Some("the server is a standby, which cannot be written to: the URL must lead to the primary (host=a,b with target_session_attrs=read-write finds it)".into())
         } else if self.table && !self.columns {
-            Some(
-                "the table tollgate_buckets is of another version: drop it and apply `tollgate schema --sql postgres`"
-                    .into(),
-            )
+            Some(format!(
+                "the table tollgate_buckets is of another version: drop it and apply `{schema}`"
+            ))
         } else if !self.complete() {
             let what = if self.table {
                 "functions of this version"
@@ -118,7 +125,7 @@ impl Facts {
                 "table tollgate_buckets"
             };
             Some(format!(
-                "there is no {what} in the user's search path: apply `tollgate schema --sql postgres`"
+                "there is no {what} in the user's search path: apply `{schema}`"
             ))
         } else if !self.lacks.is_empty() {
             Some(format!(
@@ -127,7 +134,7 @@ impl Facts {
             ))
         } else if self.version > VERSION {
             Some(format!(
-                "the functions are of version {}, made by a later gateway than this one, which speaks version {VERSION}: upgrade it, or DROP them and apply `tollgate schema --sql postgres` of this one",
+                "the functions are of version {}, made by a later gateway than this one, which speaks version {VERSION}: upgrade it, or DROP them and apply `{schema}` of this one",
                 self.version
             ))
         } else {
@@ -143,6 +150,12 @@ impl Facts {
         if let Some(obstacle) = self.obstacle() {
             find(Weight::Refusal, obstacle);
         }
+        findings.extend(distant_clock(u64::try_from(self.now).unwrap_or(0), ours));
+        if self.engine.spans() {
+            // The settings of PostgreSQL mean nothing there.
+            return findings;
+        }
+        let mut find = |weight, message: String| findings.push(Finding { weight, message });
         if !self.fsync {
             let weight = if self.logged() {
                 Weight::Refusal
@@ -185,7 +198,6 @@ impl Facts {
                 "default_transaction_read_only is on: every call opens a READ WRITE transaction of its own, which costs time".into(),
             );
         }
-        findings.extend(distant_clock(u64::try_from(self.now).unwrap_or(0), ours));
         findings
     }
 }

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use tokio::sync::{Notify, RwLock, oneshot};
 use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
@@ -19,11 +20,12 @@ pub(super) use self::draw::DRAW_OF;
 use self::fault::{Fault, obstacle, words};
 use self::transaction::{OpenTransaction, join};
 use super::audit::{Facts, VERSION};
-use super::{AddressError, mark, schema_sql};
+use super::engine::Engine;
+use super::{AddressError, mark};
 use crate::audit::Finding;
 use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
 use crate::sql::database::{Base, Beat, Database, Swept};
-use crate::sql::mark::Mark;
+use crate::sql::mark::{Mark, receipt_key};
 use crate::sql::{CONNECT_WITHIN, FAREWELL, PAGE, idle_within};
 use crate::tls::{Connector, Tls};
 
@@ -31,11 +33,19 @@ pub(super) struct PostgresLink {
     config: Config,
     tls: Connector,
     base: Base,
+    /// Whether the database of the last session spans machines.
+    spans: Cell<bool>,
+    /// There, the level of the mark at the last heartbeat.
+    seen: Cell<i64>,
 }
 
 /// A session, and the server it leads to.
 pub(super) struct Session {
     client: Rc<Client>,
+    engine: Engine,
+    /// The key of its receipt in a database that spans machines, which tells whether a COMMIT that
+    /// failed was made; and the number of the last call.
+    receipt: ([u8; 12], Cell<u64>),
     /// Why its connection ended, once it has.
     ended: Rc<OnceCell<String>>,
     closed: Rc<Notify>,
@@ -88,6 +98,8 @@ impl PostgresLink {
             config,
             tls: tls.connector()?,
             base,
+            spans: Cell::new(false),
+            seen: Cell::new(0),
         })
     }
 
@@ -99,18 +111,24 @@ impl PostgresLink {
     }
 
     /// Opens a transaction with the settings we need, whatever the database's defaults. A gateway
-    /// that stops midway holds its locks for at most [`idle_within`].
-    fn begin(&self) -> String {
+    /// that stops midway holds its locks for at most [`idle_within`]. A database that spans machines
+    /// keeps its own isolation.
+    fn begin(&self, engine: Engine) -> String {
         let commit = if self.base.options.synchronous_commit {
             "on"
         } else {
             "off"
         };
         let idle = idle_within(self.base.options.answer_within).0 / 1000;
-        format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit};
-             SET LOCAL idle_in_transaction_session_timeout = '{idle}ms'"
-        )
+        let idle = format!("SET LOCAL idle_in_transaction_session_timeout = '{idle}ms'");
+        match engine {
+            Engine::Postgres => {
+                format!("{BEGIN}; SET LOCAL synchronous_commit = {commit}; {idle}")
+            }
+            // It has no such setting, and no locks.
+            Engine::Dsql => "BEGIN READ WRITE".into(),
+            _ => format!("BEGIN READ WRITE; {idle}"),
+        }
     }
 
     /// One statement that returns a row, in a transaction of its own if the session's defaults are
@@ -139,6 +157,11 @@ impl PostgresLink {
         let row = row?;
         committed?;
         Ok(row)
+    }
+
+    /// The level of the mark at the last heartbeat, in a database that spans machines.
+    fn seen(&self, session: &Session) -> Option<i64> {
+        session.engine.spans().then(|| self.seen.get())
     }
 
     /// A statement that no request waits for: requests may run between two of them.
@@ -199,11 +222,13 @@ impl Database for PostgresLink {
             }
         });
         let client = Rc::new(client);
-        let mut facts = Facts::ask(&client).await.map_err(obstacle_of)?;
+        let (engine, words) = Engine::ask(&client).await.map_err(obstacle_of)?;
+        let mut facts = Facts::ask(&client, engine).await.map_err(obstacle_of)?;
         if self.base.options.create && !facts.complete() && !facts.standby {
-            make(&client).await?;
-            facts = Facts::ask(&client).await.map_err(obstacle_of)?;
+            make(&client, engine).await?;
+            facts = Facts::ask(&client, engine).await.map_err(obstacle_of)?;
         }
+        self.base.shared.found(words);
         let has_document = if facts.standby {
             false
         } else {
@@ -220,11 +245,14 @@ impl Database for PostgresLink {
         }
         let synchronous = self.base.options.synchronous_commit;
         // An unlogged table does not wait for the disk.
-        let plain = facts.isolation == "read committed"
-            && !facts.read_only
-            && (synchronous || !facts.logged());
+        let plain = !facts.read_only
+            && (engine.spans()
+                || facts.isolation == "read committed" && (synchronous || !facts.logged()));
+        self.spans.set(engine.spans());
         Ok(Session {
             client,
+            engine,
+            receipt: (receipt_key(Mark::new_print()), Cell::new(0)),
             ended,
             closed,
             notified,
@@ -233,20 +261,19 @@ impl Database for PostgresLink {
             print: Cell::new(0),
             swept: Cell::default(),
             has_document,
-            begin: (!plain).then(|| self.begin()),
+            begin: (!plain).then(|| self.begin(engine)),
         })
     }
 
     async fn decide(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
-        let there = {
+        if !session.engine.spans() {
             let _turn = session.turn.read().await;
             if session.client.is_closed() {
                 return Err(Fault::Undone("the session has ended".into()));
             }
-            self.decided_there(session, batch).await?
-        };
-        if let Some(answer) = there {
-            return Ok(answer);
+            if let Some(answer) = self.decided_there(session, batch).await? {
+                return Ok(answer);
+            }
         }
         let _turn = session.turn.write().await;
         self.transaction(session, batch).await
@@ -256,8 +283,8 @@ impl Database for PostgresLink {
         session.closed.notified().await;
     }
 
-    fn carries(wants: &Wants) -> bool {
-        draw::carries_wants(wants)
+    fn carries(&self, wants: &Wants) -> bool {
+        !self.spans.get() && draw::carries_wants(wants)
     }
 
     async fn beat(&self, session: &Session) -> Result<Beat, Fault> {
@@ -266,22 +293,30 @@ impl Database for PostgresLink {
         } else {
             "NULL::bigint"
         };
+        let insert = "INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
+                      ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
+        let id = &self.base.decider.id;
+        // CockroachDB changes a table once in a statement, and a database that spans machines has its
+        // mark by `keep_mark`.
+        let (first, print, join) = if session.engine.spans() {
+            let own = format!("{insert} RETURNING id");
+            self.chore(session, &own, &[(id, Type::INT8)]).await?;
+            (String::new(), "NULL::bigint", "")
+        } else {
+            (format!("beat AS ({insert}), "), "mark.epoch", mark::JOIN)
+        };
         let beat = format!(
-            "WITH beat AS (
-                        INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
-                        ON CONFLICT (id) DO UPDATE SET seen = excluded.seen
-                    ), gone AS (
-                        DELETE FROM tollgate_gateways
-                        WHERE seen < clock_timestamp() - interval '1 minute' AND id > 0
-                    )
-                    SELECT gateways.count + 1, tollgate_version(), mark.epoch,
-                           coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), {document}
-                    FROM (SELECT count(*) FROM tollgate_gateways
-                          WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0
-                         ) AS gateways {}",
-            mark::JOIN
+            "WITH {first}gone AS (
+                 DELETE FROM tollgate_gateways
+                 WHERE seen < clock_timestamp() - interval '1 minute' AND id > 0
+             )
+             SELECT gateways.count + 1, tollgate_version(), {print},
+                    coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), {document}
+             FROM (SELECT count(*) FROM tollgate_gateways
+                   WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0
+                  ) AS gateways {join}"
         );
-        let (id, pinned) = (&self.base.decider.id, self.base.pinned());
+        let pinned = self.base.pinned();
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(id, Type::INT8), (&pinned, Type::INT8)];
         let row = self.chore(session, &beat, &parameters).await?;
@@ -297,12 +332,17 @@ impl Database for PostgresLink {
     }
 
     async fn keep_mark(&self, session: &Session, print: Option<i64>) -> Result<i64, Fault> {
+        let seen = self.seen(session);
         let print = match print {
             Some(print) => print,
             None => {
                 let (print, pinned) = (Mark::new_print(), self.base.pinned());
-                let parameters = mark::parameters(&print, &pinned);
-                mark::of(&self.chore(session, mark::MAKE, &parameters).await?)?.print
+                let (make, parameters) = mark::make(&print, &pinned, seen.as_ref());
+                let row = self.chore(session, make, &parameters).await?;
+                if seen.is_some() {
+                    self.seen.set(row.try_get(3)?);
+                }
+                mark::of(&row)?.print
             }
         };
         session.print.set(print);
@@ -325,12 +365,15 @@ impl Database for PostgresLink {
 
     async fn audit(&self, session: &Session) -> Result<Vec<Finding>, Fault> {
         let _turn = session.turn.write().await;
-        Ok(self.findings(&Facts::ask(&session.client).await?))
+        Ok(self.findings(&Facts::ask(&session.client, session.engine).await?))
     }
 
     async fn sweep_page(&self, session: &Session) -> Result<Swept, Fault> {
         let from = session.swept.take();
-        let sweep = include_str!("sweep.sql");
+        let sweep = match session.engine {
+            Engine::Postgres => include_str!("sweep.sql"),
+            _ => SWEEP_SPANNING,
+        };
         let row = self
             .chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)])
             .await?;
@@ -347,7 +390,11 @@ impl Database for PostgresLink {
     }
 
     async fn replace_document(&self, session: &Session, new: &NewDocument) -> Result<bool, Fault> {
-        self.write_document(session, new).await
+        let written = self.write_document(session, new).await;
+        written.map_err(|fault| match fault {
+            Fault::Conflict(words) if session.engine.spans() => Fault::Doubtful(words),
+            fault => fault,
+        })
     }
 
     async fn present_document(&self, session: &Session, known: u64) -> Result<ToldDocument, Fault> {
@@ -372,6 +419,18 @@ impl Database for PostgresLink {
 /// Begins a transaction that writes, even if the session's defaults say otherwise.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
+/// As `sweep.sql`: a row that was used in the meantime stays. (A database that spans machines may have no
+/// SKIP LOCKED.)
+const SWEEP_SPANNING: &str = "WITH page AS (
+    SELECT key, expires FROM tollgate_buckets WHERE key > $1 ORDER BY key LIMIT 500
+), gone AS (
+    DELETE FROM tollgate_buckets
+    WHERE key IN (SELECT key FROM page WHERE expires < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 1000000)
+        AND expires < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 1000000
+    RETURNING 1
+)
+SELECT (SELECT key FROM page ORDER BY key DESC LIMIT 1), (SELECT count(*) FROM page), (SELECT count(*) FROM gone)";
+
 /// The advisory lock of a gateway that makes the table and functions: `tollgate` in ASCII.
 const MAKING: i64 = i64::from_be_bytes(*b"tollgate");
 
@@ -380,15 +439,22 @@ const MAKING: i64 = i64::from_be_bytes(*b"tollgate");
 ///
 /// One gateway makes them after the other, because IF NOT EXISTS does not see what another
 /// transaction makes. The lock is that of the transaction, because behind a pooler the session is
-/// not ours.
-async fn make(client: &Client) -> Result<(), Obstacle> {
-    let schema = schema_sql();
-    let locked = format!("{BEGIN}; SELECT pg_advisory_xact_lock({MAKING}); {schema}; COMMIT");
-    let made = client.batch_execute(&locked).await;
+/// not ours. A database that spans machines has no such lock.
+async fn make(client: &Client, engine: Engine) -> Result<(), Obstacle> {
+    let mut made = Ok(());
+    for schema in engine.schema() {
+        let locked = format!("{BEGIN}; SELECT pg_advisory_xact_lock({MAKING}); {schema}; COMMIT");
+        let statements = if engine.spans() { schema } else { &locked };
+        made = made.and(client.batch_execute(statements).await);
+    }
     made.map_err(|error| {
         let words = format!("the table and functions cannot be made: {}", words(&error));
-        // After a conflict the next connection finds what the other gateway has made.
-        let lasting = !matches!(Fault::from(error), Fault::Conflict(_));
+        // After a conflict the next connection finds what the other gateway has made. A database that
+        // spans machines reports it in many ways.
+        let lasting = match engine.spans() {
+            true => error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE),
+            false => !matches!(Fault::from(error), Fault::Conflict(_)),
+        };
         Obstacle { words, lasting }
     })
 }

@@ -6,14 +6,16 @@
 //! its last charges also removes the twin. If any of this fails, grants may have been forgotten,
 //! and a new mark records that.
 //!
-//! The row is known by its system columns. YugabyteDB and CockroachDB lack these columns: the gateway
-//! reports the error of such a database, and does not use it.
+//! A database that spans machines has no such columns, and loses no committed row. There the mark's
+//! level is a number that each heartbeat of a gateway raises. A gateway that finds it lower than it
+//! has seen it has met a restored dump, and makes a new mark; that of another gateway is higher. (It
+//! is no moment, because the clocks of the nodes differ, and a gateway that has just started would
+//! raise an old moment to now.)
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-pub(super) use crate::sql::mark::KEY;
-use crate::sql::mark::{Mark, log_new};
+use crate::sql::mark::{KEY, Mark, log_new};
 
 /// The mark, if it is valid.
 macro_rules! good {
@@ -30,14 +32,32 @@ pub(super) const JOIN: &str = concat!(
     good!()
 );
 
-/// Reads the mark where no other query is joined to it.
-pub(super) const READ: &str = concat!(
+/// Reads it; no row: there is none, or it is not valid.
+const READ: &str = concat!(
     "SELECT mark.epoch, mark.at, false FROM tollgate_buckets AS mark WHERE mark.key = $1 AND ",
     good!()
 );
 
+/// The same in a database that spans machines. `$2`: its level when the gateway saw it last.
+const READ_SPANNING: &str =
+    "SELECT mark.epoch, mark.at, false, mark.level FROM tollgate_buckets AS mark
+     WHERE mark.key = $1 AND mark.level >= $2";
+
+/// The heartbeat in a database that spans machines: raises the mark's level, and creates a mark if
+/// there is no valid one. `$4`: its level when the gateway saw it last.
+const MAKE_SPANNING: &str = "
+    INSERT INTO tollgate_buckets AS mark (key, expires, epoch, at, level)
+    VALUES ($1, 9223372036854775807, $2,
+            coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), $4 + 1)
+    ON CONFLICT (key) DO UPDATE SET
+        expires = excluded.expires,
+        epoch = CASE WHEN mark.level >= $4 THEN mark.epoch ELSE excluded.epoch END,
+        at = CASE WHEN mark.level >= $4 THEN least(mark.at, excluded.at) ELSE excluded.at END,
+        level = CASE WHEN mark.level >= $4 THEN mark.level + 1 ELSE excluded.level END
+    RETURNING epoch, at, epoch = $2, level";
+
 /// Creates a valid one, dated now at the latest: now, unless another gateway was faster.
-pub(super) const MAKE: &str = concat!(
+const MAKE: &str = concat!(
     "WITH made AS (
          INSERT INTO tollgate_buckets AS mark (key, expires, epoch, at, a, b, level)
          VALUES ($1, 9223372036854775807, $2, coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
@@ -60,7 +80,7 @@ pub(super) const MAKE: &str = concat!(
      SELECT epoch, at, epoch = $2 FROM made"
 );
 
-/// From a row of [`READ`] or [`MAKE`]; a new mark is logged.
+/// From a row of [`read`] or [`make`]; a new mark is logged.
 pub(super) fn of(row: &Row) -> Result<Mark, tokio_postgres::Error> {
     if row.try_get(2)? {
         log_new();
@@ -71,9 +91,30 @@ pub(super) fn of(row: &Row) -> Result<Mark, tokio_postgres::Error> {
     })
 }
 
-pub(super) fn parameters<'a>(
+/// A statement with its parameters.
+pub(super) type Statement<'a> = (&'static str, Vec<(&'a (dyn ToSql + Sync), Type)>);
+
+/// Reads it. `seen`: its level when the gateway saw it last, in a database that spans machines.
+pub(super) fn read(seen: Option<&i64>) -> Statement<'_> {
+    match seen {
+        Some(seen) => (READ_SPANNING, vec![(&KEY, Type::BYTEA), (seen, Type::INT8)]),
+        None => (READ, vec![(&KEY, Type::BYTEA)]),
+    }
+}
+
+/// Creates a valid one with this print, and raises its level.
+pub(super) fn make<'a>(
     print: &'a i64,
     now: &'a Option<i64>,
-) -> [(&'a (dyn ToSql + Sync), Type); 3] {
-    [(&KEY, Type::BYTEA), (print, Type::INT8), (now, Type::INT8)]
+    seen: Option<&'a i64>,
+) -> Statement<'a> {
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(&KEY, Type::BYTEA), (print, Type::INT8), (now, Type::INT8)];
+    match seen {
+        Some(seen) => {
+            parameters.push((seen, Type::INT8));
+            (MAKE_SPANNING, parameters)
+        }
+        None => (MAKE, parameters),
+    }
 }

@@ -11,10 +11,7 @@ use foldhash::fast::RandomState;
 
 use super::decide::{Decided, Decider, Locked};
 use super::mark::origin;
-use super::{
-    ATTEMPTS_MAX, CONNECT_WITHIN, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX,
-    pause_before,
-};
+use super::{CONNECT_WITHIN, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX, pause_before};
 use crate::audit::Finding;
 use crate::batch::{
     Answer, Batch, LaneState, Link, NewDocument, Obstacle, ToldDocument, Trouble, Wanted, Wants,
@@ -148,7 +145,7 @@ pub(crate) trait Database: 'static {
     }
 
     /// Whether the function on the server supports every claim of a request.
-    fn carries(wants: &Wants) -> bool;
+    fn carries(&self, wants: &Wants) -> bool;
 
     /// The heartbeat, in one call.
     async fn beat(&self, session: &Self::Session) -> Result<Beat, Self::Fault>;
@@ -262,12 +259,18 @@ impl<D: Database> Link for D {
     }
 
     async fn call(&self, session: &D::Session, batch: &Batch) -> Result<Answer, Trouble> {
+        let Base { options, .. } = self.base();
+        // Its requests are told of a conflict, which has charged nothing, before their time is over.
+        let until = options
+            .clock
+            .now()
+            .after(Micros(options.answer_within.0 / 4 * 3));
         let mut attempts = 0;
         loop {
             match self.decide(session, batch).await {
                 Ok(answer) => return Ok(answer),
                 // Rolled back by the server: nothing was charged, so a retry charges once.
-                Err(fault) if D::is_conflict(&fault) && attempts < ATTEMPTS_MAX => {
+                Err(fault) if D::is_conflict(&fault) && options.clock.now() < until => {
                     attempts += 1;
                     tokio::time::sleep(pause_before(attempts)).await;
                 }
@@ -285,7 +288,7 @@ impl<D: Database> Link for D {
         let is_left = |wanted: &Wanted| base.is_elsewhere(&wanted.name) || base.is_leased(wanted);
         // Messages about leases have no claims; like requests on buckets with leases they are for the
         // transaction.
-        u32::from(wants.is_empty() || wants.iter().any(is_left) || !D::carries(wants))
+        u32::from(wants.is_empty() || wants.iter().any(is_left) || !self.carries(wants))
     }
 
     fn sends_again(&self) -> bool {

@@ -12,6 +12,8 @@ pub struct Maria {
     pub port: u16,
     directory: tempfile::TempDir,
     arguments: Vec<String>,
+    /// Whether it runs as the user `mysql`, as the copy of a node's data demands, where this is root.
+    as_mysql: bool,
     process: Option<Process>,
 }
 
@@ -27,6 +29,21 @@ impl Maria {
 
     /// Starts it with settings like `innodb-flush-log-at-trx-commit=0`.
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_as(arguments, false)
+    }
+
+    /// The same as the user `mysql`, where this is root.
+    pub(super) fn start_as_mysql(arguments: &[&str]) -> Self {
+        Self::start_as(arguments, root())
+    }
+
+    /// Replaces the last argument for when it is started again.
+    pub(super) fn replace_argument(&mut self, argument: &str) {
+        self.arguments.pop();
+        self.arguments.push(format!("--{argument}"));
+    }
+
+    fn start_as(arguments: &[&str], as_mysql: bool) -> Self {
         let directory = directory();
         let copied = Command::new("cp")
             .arg("-r")
@@ -41,8 +58,19 @@ impl Maria {
                 .iter()
                 .map(|argument| format!("--{argument}"))
                 .collect(),
+            as_mysql,
             process: None,
         };
+        if as_mysql {
+            let owned = Command::new("chown")
+                .args(["-R", "mysql"])
+                .arg(maria.directory.path())
+                .status();
+            assert!(
+                owned.expect("chown runs").success(),
+                "the user mysql exists"
+            );
+        }
         maria.run();
         maria.sql("CREATE DATABASE IF NOT EXISTS tollgate");
         maria
@@ -61,7 +89,15 @@ impl Maria {
 
     pub fn run(&mut self) {
         let data = self.directory.path();
-        let mut command = Command::new("mariadbd");
+        let mut command = Command::new(if self.as_mysql { "setpriv" } else { "mariadbd" });
+        if self.as_mysql {
+            command.args([
+                "--reuid=mysql",
+                "--regid=mysql",
+                "--clear-groups",
+                "mariadbd",
+            ]);
+        }
         command
             .arg("--no-defaults")
             .arg(format!("--datadir={}", data.join("data").display()))
@@ -74,7 +110,7 @@ impl Maria {
                 "--innodb-log-file-size=8M",
                 "--skip-stack-trace",
             ])
-            .args(user())
+            .args(user().filter(|_| !self.as_mysql))
             .args(&self.arguments);
         self.process = Some(Process::spawn(&mut command));
         wait_until("answer of mariadbd", || self.try_sql("SELECT 1").is_ok());

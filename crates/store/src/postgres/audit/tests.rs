@@ -2,6 +2,7 @@ use super::*;
 
 fn fine() -> Facts {
     Facts {
+        engine: Engine::Postgres,
         now: 2,
         isolation: "read committed".into(),
         read_only: false,

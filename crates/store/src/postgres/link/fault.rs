@@ -10,6 +10,9 @@ pub(in crate::postgres) enum Fault {
     /// It conflicted with another one, and the server rolled it back.
     Conflict(String),
     Failed(tokio_postgres::Error),
+    /// A database that spans machines has reported a conflict at COMMIT, and has not told whether the
+    /// transaction was made.
+    Doubtful(String),
     /// The session ended before COMMIT was sent, and the transaction with it.
     Undone(String),
     Corrupt(&'static str),
@@ -18,17 +21,28 @@ pub(in crate::postgres) enum Fault {
     Replaced,
 }
 
+/// A conflict in the words of YugabyteDB, whose code depends on where it was noticed.
+const CONFLICTS: [&str; 3] = [
+    "Restart read required",
+    "All transparent retries exhausted",
+    "expired or aborted by a conflict",
+];
+
 impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
         let conflict = [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN,
             // A session that does not take our lock makes the tables at the same time.
             SqlState::UNIQUE_VIOLATION,
         ];
-        match error.code() {
-            Some(code) if conflict.contains(code) => Self::Conflict(words(&error)),
-            _ => Self::Failed(error),
+        let text = words(&error);
+        let is_conflict = error.code().is_some_and(|code| conflict.contains(code))
+            || CONFLICTS.iter().any(|words| text.contains(words));
+        match is_conflict {
+            true => Self::Conflict(text),
+            false => Self::Failed(error),
         }
     }
 }
@@ -52,6 +66,7 @@ impl Fault {
                 Trouble::Unfit("the functions were replaced by those of another version".into())
             }
             Self::Undone(error) => Trouble::Unfit(error),
+            Self::Doubtful(error) => Trouble::Lost(error),
             Self::Failed(error) => {
                 let words = words(&error);
                 match sort(&error, client.is_closed()) {

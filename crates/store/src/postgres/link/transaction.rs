@@ -12,11 +12,12 @@ use tokio_postgres::{Client, Row};
 use super::fault::Fault;
 use super::{PostgresLink, Session};
 use crate::batch::{Answer, Batch};
+use crate::postgres::engine::Engine;
 use crate::postgres::mark;
-use crate::sql::decide::{Locked, key_order};
+use crate::sql::decide::{Locked, Stored, key_order};
 use crate::sql::mark::{Mark, RECEIPT_KEPT, RESET_KEPT, receipt_key, reset_key};
-use crate::sql::{ROW_MARGIN, joined};
-use crate::wire_form::{Name, signed};
+use crate::sql::{ROW_MARGIN, joined, pause_before};
+use crate::wire_form::{Name, TOKEN_BUCKET, signed};
 use tollgate_limit::Timestamp;
 
 impl PostgresLink {
@@ -29,20 +30,88 @@ impl PostgresLink {
     ) -> Result<Answer, Fault> {
         let client = &session.client;
         let mut open = OpenTransaction::new(session);
-        let answer = self
+        let (answer, mut rows) = self
             .until_commit(session, batch)
             .await
             .map_err(|fault| fault.before_commit(client))?;
+        let receipt = match batch.receipt.number {
+            0 if session.engine.spans() && !rows.keys.is_empty() => {
+                let (key, last) = &session.receipt;
+                last.set(last.get() + 1);
+                rows.add_receipt(
+                    key,
+                    last.get(),
+                    signed(answer.now.after(RECEIPT_KEPT).as_micros()),
+                );
+                Some((*key, last.get()))
+            }
+            0 => None,
+            number => Some((receipt_key(self.base.decider.id), number)),
+        };
         batch.receipt.committing();
-        // An error from the server means a rollback; any other failure may have charged and is not
-        // retried.
-        client.batch_execute("COMMIT").await?;
-        open.closed = true;
-        Ok(answer)
+        // One round trip. After an error of the first, COMMIT rolls everything back.
+        let (written, committed) = join(
+            rows.write(client, session.engine),
+            client.batch_execute("COMMIT"),
+        )
+        .await;
+        open.closed = committed.is_ok();
+        written?;
+        match (committed.map_err(Fault::from), receipt) {
+            (Ok(()), _) => Ok(answer),
+            (Err(Fault::Conflict(words)), Some((key, number))) if session.engine.spans() => {
+                match self.was_made(session, &key, number, &words).await? {
+                    true => Ok(answer),
+                    false => Err(Fault::Conflict(words)),
+                }
+            }
+            // An error from the server means a rollback; any other failure may have charged and is not
+            // retried.
+            (Err(fault), _) => Err(fault),
+        }
     }
 
-    /// All of it but its COMMIT.
-    async fn until_commit(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
+    /// Whether a transaction was made whose COMMIT failed with a conflict. The row of its receipt is
+    /// locked: a commit that is still under way is waited for.
+    async fn was_made(
+        &self,
+        session: &Session,
+        key: &[u8],
+        number: u64,
+        why: &str,
+    ) -> Result<bool, Fault> {
+        let read = format!(
+            "SELECT more FROM tollgate_buckets WHERE key = $1 {}",
+            session.engine.for_update()
+        );
+        let options = &self.base.options;
+        let until = options.clock.now().after(options.answer_within);
+        let mut attempts = 0;
+        loop {
+            let rows = session
+                .client
+                .query_typed(&read, &[(&key, Type::BYTEA)])
+                .await;
+            match rows.map_err(Fault::from) {
+                Ok(rows) => {
+                    let found = rows.first().map(|row| row.try_get::<_, Option<String>>(0));
+                    return Ok(found.transpose()?.flatten() == Some(array_text(&[signed(number)])));
+                }
+                Err(Fault::Conflict(_)) if options.clock.now() < until => {
+                    attempts += 1;
+                    tokio::time::sleep(pause_before(attempts)).await;
+                }
+                Err(_) => return Err(Fault::Doubtful(why.into())),
+            }
+        }
+    }
+
+    /// All of it but the rows to write and its COMMIT.
+    async fn until_commit(
+        &self,
+        session: &Session,
+        batch: &Batch,
+    ) -> Result<(Answer, Rows), Fault> {
         let client = &session.client;
         let order = key_order(batch);
         let keys: Vec<[u8; 16]> = batch
@@ -54,14 +123,14 @@ impl PostgresLink {
             .iter()
             .map(|&bucket| keys[bucket].as_slice())
             .collect();
-        let (begin, pinned) = (self.begin(), self.base.pinned());
+        let (begin, pinned) = (self.begin(session.engine), self.base.pinned());
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";
-        let lock = "SELECT key, CASE
-                        WHEN kind = 1 THEN ARRAY[1, kind, epoch, a, b, c, level, at]
-                        WHEN kind <= 3 THEN ARRAY[1, kind, epoch, a, level, at]
-                        WHEN kind > 3 THEN ARRAY[1, kind, epoch] || more
-                    END FROM tollgate_buckets WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE";
+        let lock = format!(
+            "SELECT key, kind, epoch, a, b, c, level, at, more::text FROM tollgate_buckets
+             WHERE key = ANY ($1::bytea[]) ORDER BY key {}",
+            session.engine.for_update()
+        );
         let clock =
             "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
@@ -71,13 +140,13 @@ impl PostgresLink {
             join(
                 client.batch_execute(&begin),
                 join(
-                    write_receipt(client, self.base.decider.id, batch, pinned),
+                    write_receipt(client, session.engine, self.base.decider.id, batch, pinned),
                     client.execute_typed(insert, &keys_parameter),
                 ),
             ),
             join(
                 join(
-                    client.query_typed(lock, &keys_parameter),
+                    client.query_typed(&lock, &keys_parameter),
                     client.query_typed_one(clock, &clock_parameter),
                 ),
                 join(self.marked(session, batch), resets(client, batch)),
@@ -91,60 +160,23 @@ impl PostgresLink {
         let (rows, clock) = (rows?, now?);
         let now = moment(clock.try_get(0)?)?;
         let mark = self.mark_at(session, marked?, now).await?;
-        // (A number may be missing from a row.)
-        let numbers = |row: &Row| row.try_get(1).map_err(|_| "a bucket's row lacks a number");
         let resets = resets?;
         let locked = Locked::of(batch, &order, rows.iter().map(numbers), &resets, mark, now)
             .map_err(Fault::Conflict)?;
         let decided = self.base.decide(batch, locked, false);
-        if !decided.reset.is_empty() {
-            let reset = decided.reset.iter();
-            let reset = reset.map(|&place| reset_key(batch.buckets[place].0.hash).to_be_bytes());
-            let reset: Vec<_> = reset.map(Vec::from).collect();
-            let (at, expires) = (
+        let mut rows = Rows::default();
+        for (bucket, row) in &decided.written {
+            rows.add_bucket(&keys[*bucket], row.as_ref());
+        }
+        for &bucket in &decided.reset {
+            let key = reset_key(batch.buckets[bucket].0.hash).to_be_bytes();
+            rows.add_reset(
+                &key,
                 signed(now.as_micros()),
                 signed(now.after(RESET_KEPT).as_micros()),
             );
-            let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
-                (&reset, Type::BYTEA_ARRAY),
-                (&at, Type::INT8),
-                (&expires, Type::INT8),
-            ];
-            client.execute_typed(RESET, &parameters).await?;
         }
-        let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
-        for (bucket, row) in decided.written {
-            columns.0.push(&keys[bucket]);
-            // Rows differ in length, which SQL's nested arrays do not support: each is sent as an
-            // array's text.
-            columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
-            columns
-                .2
-                .push(row.map_or(0, |(_, gone)| gone.saturating_add(ROW_MARGIN)));
-        }
-        let write = "UPDATE tollgate_buckets AS bucket SET
-                         kind = want.state[2], epoch = want.state[3],
-                         a = CASE WHEN want.state[2] <= 3 THEN want.state[4] END,
-                         b = CASE WHEN want.state[2] = 1 THEN want.state[5] END,
-                         c = CASE WHEN want.state[2] = 1 THEN want.state[6] END,
-                         level = CASE WHEN want.state[2] = 1 THEN want.state[7]
-                                      WHEN want.state[2] <= 3 THEN want.state[5] END,
-                         at = CASE WHEN want.state[2] = 1 THEN want.state[8]
-                                   WHEN want.state[2] <= 3 THEN want.state[6] END,
-                         more = CASE WHEN want.state[2] > 3 THEN want.state[4:] END,
-                         expires = want.expires
-                     FROM (SELECT key, state::bigint[] AS state, expires
-                           FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS row (key, state, expires)) AS want
-                     WHERE bucket.key = want.key";
-        let write_parameters: [(&(dyn ToSql + Sync), Type); 3] = [
-            (&columns.0, Type::BYTEA_ARRAY),
-            (&columns.1, Type::TEXT_ARRAY),
-            (&columns.2, Type::INT8_ARRAY),
-        ];
-        if !columns.0.is_empty() {
-            client.execute_typed(write, &write_parameters).await?;
-        }
-        Ok(decided.answer)
+        Ok((decided.answer, rows))
     }
 
     /// The mark of the data that a transaction sees; `None`: no limit of the batch needs it. It is
@@ -158,11 +190,11 @@ impl PostgresLink {
         if !batch.buckets.iter().any(|(_, shape)| shape.drains()) {
             return Ok(None);
         }
-        session
-            .client
-            .query_typed(mark::READ, &[(&mark::KEY, Type::BYTEA)])
-            .await
-            .map(Some)
+        // (Before the transaction sees the data: what a heartbeat has raised since is not missed.)
+        let seen = self.seen(session);
+        let (read, parameters) = mark::read(seen.as_ref());
+        let read = session.client.query_typed(read, &parameters).await;
+        read.map(Some)
     }
 
     /// Reads that mark, and creates it if there is no valid one.
@@ -185,17 +217,136 @@ impl PostgresLink {
             }
         }
         let (print, now) = (Mark::new_print(), Some(signed(now.as_micros())));
-        let row = session
-            .client
-            .query_typed_one(mark::MAKE, &mark::parameters(&print, &now))
-            .await?;
+        let seen = self.seen(session);
+        let (make, parameters) = mark::make(&print, &now, seen.as_ref());
+        let row = session.client.query_typed_one(make, &parameters).await?;
         Ok(mark::of(&row)?)
     }
 }
 
-const RESET: &str = "INSERT INTO tollgate_buckets (key, at, expires)
-     SELECT DISTINCT want.key, $2, $3 FROM unnest($1) AS want (key)
-     ON CONFLICT (key) DO UPDATE SET at = excluded.at, expires = excluded.expires";
+/// The rows that a transaction writes, column by column.
+#[derive(Default)]
+struct Rows {
+    keys: Vec<Vec<u8>>,
+    expires: Vec<i64>,
+    /// Kind, epoch, a, b, c, level, at.
+    numbers: [Vec<Option<i64>>; 7],
+    more: Vec<Option<String>>,
+}
+
+impl Rows {
+    fn add(&mut self, key: &[u8], expires: i64, numbers: [Option<i64>; 7], more: Option<String>) {
+        self.keys.push(key.to_vec());
+        self.expires.push(expires);
+        for (column, number) in self.numbers.iter_mut().zip(numbers) {
+            column.push(number);
+        }
+        self.more.push(more);
+    }
+
+    /// The row of a bucket, and when it may be deleted; `None`: the bucket is full.
+    fn add_bucket(&mut self, key: &[u8], row: Option<&(Vec<i64>, i64)>) {
+        let (row, expires) = match row {
+            Some((row, gone)) => (row.as_slice(), gone.saturating_add(ROW_MARGIN)),
+            None => (&[][..], 0),
+        };
+        let (numbers, more) = match *row {
+            [_, TOKEN_BUCKET, epoch, a, b, c, level, at] => {
+                ([TOKEN_BUCKET, epoch, a, b, c, level, at].map(Some), None)
+            }
+            [_, kind, epoch, a, level, at] if kind <= STEPPED_LAST => (
+                [
+                    Some(kind),
+                    Some(epoch),
+                    Some(a),
+                    None,
+                    None,
+                    Some(level),
+                    Some(at),
+                ],
+                None,
+            ),
+            [_, kind, epoch, ref more @ ..] => (
+                [Some(kind), Some(epoch), None, None, None, None, None],
+                Some(array_text(more)),
+            ),
+            _ => ([None; 7], None),
+        };
+        self.add(key, expires, numbers, more);
+    }
+
+    /// The moment of a bucket's reset.
+    fn add_reset(&mut self, key: &[u8], at: i64, expires: i64) {
+        if !self.keys.iter().any(|known| known == key) {
+            self.add(
+                key,
+                expires,
+                [None, None, None, None, None, None, Some(at)],
+                None,
+            );
+        }
+    }
+
+    fn add_receipt(&mut self, key: &[u8], number: u64, expires: i64) {
+        self.add(key, expires, [None; 7], Some(array_text(&[signed(number)])));
+    }
+
+    async fn write(&self, client: &Client, engine: Engine) -> Result<(), tokio_postgres::Error> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let write = format!(
+            "INSERT INTO tollgate_buckets AS bucket (key, expires, kind, epoch, a, b, c, level, at, more)
+             SELECT want.key, want.expires, want.kind, want.epoch, want.a, want.b, want.c, want.level, want.at,
+                    CAST(want.more AS {})
+             FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+                         $7::bigint[], $8::bigint[], $9::bigint[], $10::text[])
+                 AS want (key, expires, kind, epoch, a, b, c, level, at, more)
+             ON CONFLICT (key) DO UPDATE SET
+                 expires = excluded.expires, kind = excluded.kind, epoch = excluded.epoch, a = excluded.a,
+                 b = excluded.b, c = excluded.c, level = excluded.level, at = excluded.at, more = excluded.more",
+            engine.more()
+        );
+        let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&self.keys, Type::BYTEA_ARRAY),
+            (&self.expires, Type::INT8_ARRAY),
+        ];
+        for column in &self.numbers {
+            parameters.push((column, Type::INT8_ARRAY));
+        }
+        parameters.push((&self.more, Type::TEXT_ARRAY));
+        client.execute_typed(&write, &parameters).await.map(drop)
+    }
+}
+
+/// The last kind whose numbers have columns.
+const STEPPED_LAST: i64 = 3;
+
+/// The numbers of a row: version, kind, epoch, and the kind's own.
+fn numbers(row: &Row) -> Stored {
+    const LACKS: &str = "a bucket's row lacks a number";
+    let column = |place| row.try_get::<_, Option<i64>>(place).map_err(|_| LACKS);
+    let Some(kind) = column(1)? else {
+        return Ok(None);
+    };
+    let mut numbers = vec![1, kind];
+    let own: &[usize] = match kind {
+        TOKEN_BUCKET => &[2, 3, 4, 5, 6, 7],
+        ..=STEPPED_LAST => &[2, 3, 6, 7],
+        _ => &[2],
+    };
+    for &place in own {
+        numbers.push(column(place)?.ok_or(LACKS)?);
+    }
+    if kind > STEPPED_LAST {
+        let more: Option<&str> = row.try_get(8).map_err(|_| LACKS)?;
+        let more = more.ok_or(LACKS)?.trim_matches(['{', '}']);
+        for number in more.split(',').filter(|number| !number.is_empty()) {
+            numbers.push(number.parse().map_err(|_| LACKS)?);
+        }
+    }
+    Ok(Some(numbers))
+}
 
 /// The last resets of the batch's buckets, by the keys of their rows, if the batch concerns some. They
 /// are read after the buckets are locked: whoever writes one has locked its bucket.
@@ -224,15 +375,19 @@ async fn resets(
 
 /// Writes the number, unless it or a later one is there. The row is locked either way; an earlier
 /// transaction with it is waited for.
-const RECEIPT: &str = "INSERT INTO tollgate_buckets AS receipt (key, expires, more)
-     VALUES ($1, coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $4, ARRAY[$2])
+fn receipt_statement(engine: Engine) -> String {
+    let more = engine.more();
+    format!("INSERT INTO tollgate_buckets AS receipt (key, expires, more)
+     VALUES ($1, coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $4, CAST($2 AS {more}))
      ON CONFLICT (key) DO UPDATE SET expires = excluded.expires, more = excluded.more
-     WHERE coalesce(receipt.more[1] < excluded.more[1], true)";
+     WHERE coalesce((receipt.more::bigint[])[1] < (excluded.more::bigint[])[1], true)")
+}
 
 /// Writes the receipt of `batch`, if it has corrections; returns whether it was there already: they were
 /// made. `pinned`: the moment of a test.
 async fn write_receipt(
     client: &Client,
+    engine: Engine,
     gateway: i64,
     batch: &Batch,
     pinned: Option<i64>,
@@ -242,14 +397,16 @@ async fn write_receipt(
     }
     let key = receipt_key(gateway);
     let key = key.as_slice();
-    let (number, kept) = (signed(batch.receipt.number), signed(RECEIPT_KEPT.0));
+    let number = array_text(&[signed(batch.receipt.number)]);
+    let kept = signed(RECEIPT_KEPT.0);
     let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
         (&key, Type::BYTEA),
-        (&number, Type::INT8),
+        (&number, Type::TEXT),
         (&pinned, Type::INT8),
         (&kept, Type::INT8),
     ];
-    Ok(client.execute_typed(RECEIPT, &parameters).await? == 0)
+    let statement = receipt_statement(engine);
+    Ok(client.execute_typed(&statement, &parameters).await? == 0)
 }
 
 /// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave
