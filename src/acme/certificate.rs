@@ -23,7 +23,7 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// The first certificate of a chain (PEM) with its key; `None`: it cannot be used.
+    /// The validity of the first certificate of a chain (PEM) with its key; `None`: the file cannot be used.
     pub(super) fn of(path: &Path, content: &[u8]) -> Option<Self> {
         let pem = Pem { path, content };
         pem.certified(pem, &aws_lc_rs::default_provider()).ok()?;

@@ -42,7 +42,7 @@ impl From<Error> for Failed {
 }
 
 impl Order {
-    /// Makes it; returns it with what became of it, which is recorded before another gateway may order.
+    /// Makes the order. Returns it with its result, which is recorded before another gateway may order.
     pub(super) async fn run(self) -> (Self, Result<(), Failed>) {
         let authority = Authority::of(&self.settings);
         let made = tokio::time::timeout(ORDER_WITHIN, self.make(&authority)).await;
@@ -58,7 +58,7 @@ impl Order {
     }
 
     async fn make(&self, authority: &Authority) -> Result<(), Failed> {
-        // Those of an order that a crash has broken off are left.
+        // A crash leaves the challenges of the order that it broke off.
         self.folder.tidy();
         let _posted = Posted(&self.folder);
         self.folder.reserve().map_err(unkept)?;

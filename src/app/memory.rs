@@ -33,9 +33,13 @@ pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
     tables.values().sum::<u64>() + refused
 }
 
-/// The number of callers that a local limit can track at once.
+/// The number of callers that a local limit can track at once. Beside a caller's bucket there is one for
+/// each event of its window, and one that counts what is used where that was reserved.
 pub(crate) fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
-    (rule.live.placement == Placement::Local).then(|| local::room(&rule.live, &policy.limits))
+    let events = rule.live.events.len() as u64;
+    let beside = events + u64::from(events > 0 && rule.reserves());
+    let buckets = || local::room(&rule.live, &policy.limits);
+    (rule.live.placement == Placement::Local).then(|| buckets() / (1 + beside))
 }
 
 /// The bytes that connections take when as many are open as `server.bounds.connections` allows.

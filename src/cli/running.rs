@@ -33,16 +33,16 @@ pub(super) fn log_level(args: &LogLevel) -> Ended {
         body.to_string()
     });
     let ask = |gateway: &Gateway| match &change {
-        None => gateway.get::<Level>(PATH),
-        Some(body) => gateway.change("PUT", PATH, token.as_ref(), body),
+        None => gateway.get::<Level>(LOG_LEVEL),
+        Some(body) => gateway.change("PUT", LOG_LEVEL, token.as_ref(), body),
     };
     let words = |to: &mut String, gateway: &str, level: &Level| {
-        to.write_str(&words(gateway, level, args.dry_run))
+        to.write_str(&level_words(gateway, level, args.dry_run))
     };
     listeners::ask_each("log-level", "log_level", &args.asked, ask, words)
 }
 
-fn words(gateway: &str, level: &Level, dry_run: bool) -> String {
+fn level_words(gateway: &str, level: &Level, dry_run: bool) -> String {
     let would = if dry_run { " (would be)" } else { "" };
     let then = match &level.until {
         Some(until) => format!(" until {until}, then {}", level.written),
@@ -55,7 +55,7 @@ fn words(gateway: &str, level: &Level, dry_run: bool) -> String {
     )
 }
 
-const PATH: &str = "/api/v1/log-level";
+const LOG_LEVEL: &str = "/api/v1/log-level";
 
 pub(super) fn audit(asked: &GatewaysAndFormat) -> Ended {
     let ask = |gateway: &Gateway| gateway.get::<Entries>("/api/v1/audit");
@@ -68,7 +68,7 @@ fn audit_words(to: &mut String, gateway: &str, reported: &Entries) -> std::fmt::
         writeln!(to, "store      {store}")?;
     }
     for one in &reported.entries {
-        entry(to, one)?;
+        audit_entry(to, one)?;
     }
     if reported.entries.is_empty() {
         writeln!(to, "change     none since its start")?;
@@ -76,7 +76,7 @@ fn audit_words(to: &mut String, gateway: &str, reported: &Entries) -> std::fmt::
     Ok(())
 }
 
-fn entry(to: &mut String, entry: &Value) -> std::fmt::Result {
+fn audit_entry(to: &mut String, entry: &Value) -> std::fmt::Result {
     let text = |member: &str| entry.get(member).and_then(Value::as_str);
     let done = text("words").unwrap_or("?");
     writeln!(to, "change     {} {done}", text("at").unwrap_or("?"))?;

@@ -333,7 +333,7 @@ impl Provider {
                 (state.failure, state.in_a_row) = (None, 0);
             }
             Err(why) => {
-                // The first one is told; the others are counted.
+                // The first failure is logged; the others are only counted.
                 if in_a_row == 0 {
                     let has_keys = state.document.is_some();
                     tracing::warn!(

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::Document;
 use crate::app::state_file::{beside, private, replace_whole};
-use tollgate_store::{Document as Shared, clock::Clock};
+use tollgate_store::{Document as StoreDocument, clock::Clock};
 
 #[derive(Debug)]
 pub(super) struct CacheFile {
@@ -61,7 +61,7 @@ impl CacheFile {
     }
 
     /// Writes what the store has told, if it can be read and is not in the file.
-    pub(super) fn keep(&self, watched: &watch::Receiver<Shared>, clock: &Clock) {
+    pub(super) fn keep(&self, watched: &watch::Receiver<StoreDocument>, clock: &Clock) {
         // Locked first, so that an older text never replaces a newer one.
         let mut content = self.content.lock();
         let cached = {

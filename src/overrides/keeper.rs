@@ -13,7 +13,7 @@ use super::{
 use tollgate_gateway::Snapshot;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::Override;
-use tollgate_store::{Document as Shared, clock::Clock};
+use tollgate_store::{Document as StoreDocument, clock::Clock};
 
 /// How often, and after what time, a start looks whether a store that responds has told its
 /// overrides.
@@ -93,7 +93,7 @@ impl Inner {
     }
 
     /// Keeps what the store has told, for a start while it does not respond.
-    pub(super) fn keep_told(&self, watched: &watch::Receiver<Shared>) {
+    pub(super) fn keep_told(&self, watched: &watch::Receiver<StoreDocument>) {
         if let Some(cache) = &self.cache {
             cache.keep(watched, &self.clock);
         }
@@ -104,7 +104,7 @@ impl Inner {
     }
 
     /// Learns the document that the store has told last.
-    pub(super) fn learn_shared(&self, watched: &watch::Receiver<Shared>) {
+    pub(super) fn learn_shared(&self, watched: &watch::Receiver<StoreDocument>) {
         self.learn(Placement::Shared, |known| {
             // Read under the lock, so that an older one never replaces a newer one.
             let heard = watched.borrow();

@@ -1,9 +1,9 @@
 //! Overrides of operators: for one key of a limit, and until a moment, other numbers, no limit, or a
 //! block. Decides nothing; the limiter does.
 //!
-//! Those of shared limits are one document in the store, which all gateways watch, so that each
-//! obeys within a few polls. Those of limits in the process are a file beside the state file, or
-//! only in memory where there is none. Every document is replaced as a whole, by compare-and-set.
+//! Those of shared limits are one document in the store, which all gateways watch: each obeys at once
+//! where the store publishes changes, and otherwise with its next heartbeat. Those of limits in the
+//! process are a file beside the state file, or only in memory where there is none. Every document is replaced as a whole, by compare-and-set.
 
 mod change;
 mod document;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{CacheFile, Document, Inner, Overrides, PLACES, ours};
 use crate::own_thread::OwnThread;
 use tollgate_limit::Placement;
-use tollgate_store::{Document as Shared, clock::Clock};
+use tollgate_store::{Document as StoreDocument, clock::Clock};
 
 /// How often what the store told is written again after a failure, such as a full disk.
 const KEEP_TOLD_EVERY: Duration = Duration::from_secs(30);
@@ -144,8 +144,8 @@ async fn sleep(span: Option<Duration>) {
 
 /// Waits for another document; forever without a store. `None`: there will be none.
 async fn changed(
-    watched: Option<&mut watch::Receiver<Shared>>,
-) -> Option<&mut watch::Receiver<Shared>> {
+    watched: Option<&mut watch::Receiver<StoreDocument>>,
+) -> Option<&mut watch::Receiver<StoreDocument>> {
     let Some(watched) = watched else {
         return std::future::pending().await;
     };

@@ -179,9 +179,9 @@ async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
     let Server::Redis(server) = server else {
         unreachable!("a Redis was started")
     };
-    // All by the script for token buckets; the others are of the heartbeat, of when the server was first seen, and of overrides.
+    // All by the script for token buckets; the others are of the heartbeat and of overrides.
     let memory = server.ask("INFO memory");
-    assert!(memory.contains("number_of_cached_scripts:4\r"), "{memory}");
+    assert!(memory.contains("number_of_cached_scripts:3\r"), "{memory}");
 }
 
 #[tokio::test]

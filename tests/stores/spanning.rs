@@ -272,7 +272,7 @@ fn spanning_two_and_four_gateways_share_a_limit_exactly_through_conflicts() {
 }
 
 #[test]
-fn spanning_two_and_four_gateways_share_a_limit_exactly_in_a_serializable_database() {
+fn views_two_and_four_gateways_share_a_limit_exactly_in_a_serializable_database() {
     for count in [2, 4] {
         let settings = ["default_transaction_isolation=serializable"];
         let Some(server) = StoreKind::Views.start_with(&settings) else {

@@ -74,7 +74,7 @@ pub(crate) struct Reservation {
 }
 
 impl UnderWay {
-    /// Notes that a request reserves `units` of a bucket, and has ended at `end`.
+    /// Notes that a request reserves `units` of a bucket, and ends at `end` at the latest.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         bucket: Bucket,

@@ -24,7 +24,7 @@
 //! counting it ([`Terms::deadline`]).
 //!
 //! The cost of leases is that units can stay unused: at most [`Terms::most`] of them, each for at
-//! most [`Terms::life`] and [`GRACE`].
+//! most [`Terms::life`], [`GRACE`] and a [`SLOT`].
 
 use super::bucket::Level;
 use super::claim::Change;

@@ -320,6 +320,11 @@ pub(crate) trait Link: 'static {
         false
     }
 
+    /// Whether another server may have taken the place of one that was silent.
+    fn may_move(&self) -> bool {
+        false
+    }
+
     /// Whether the server recognises corrections that are sent again.
     fn keeps_receipts(&self) -> bool {
         false

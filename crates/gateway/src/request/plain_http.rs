@@ -43,8 +43,8 @@ impl PlainHttp {
         }
     }
 
-    /// The response to a request that no route gets. A request whose Host is missing or malformed goes
-    /// on: the routes' checks refuse it.
+    /// The response to a request that no route gets. A request whose Host is malformed goes on: the
+    /// routes' checks refuse it.
     #[cold]
     pub(super) fn response(
         &self,
@@ -60,15 +60,29 @@ impl PlainHttp {
             return Some(fixed(200, kind, answer.clone()));
         }
         let location = self.location.as_ref()?;
-        if !matches!(*connection.listener, Address::Tcp(_)) || target.path().starts_with(CHALLENGE)
-        {
+        // A token alone, because the router would take a path with `..` to be another one.
+        let is_token = |token: &str| {
+            token
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        };
+        let is_challenge = target.path().strip_prefix(CHALLENGE).is_some_and(is_token);
+        if !matches!(*connection.listener, Address::Tcp(_)) || is_challenge {
             return None;
         }
         let host = request
             .headers()
             .get(HOST)
             .and_then(|host| host.to_str().ok());
-        let host = target.authority().map(Authority::as_str).or(host)?;
+        let host = target.authority().map(Authority::as_str).or(host);
+        let Some(host) = host.filter(|host| !host.is_empty()) else {
+            let kind = HeaderValue::from_static("text/plain");
+            return Some(fixed(
+                400,
+                kind,
+                "the request names no host to redirect to\n".to_owned(),
+            ));
+        };
         let host = normal_host(host).ok().filter(|host| !host.is_empty())?;
         let location = location.location(|placeholder, to| match placeholder {
             Placeholder::Host => to.extend_from_slice(host.as_bytes()),

@@ -61,7 +61,7 @@ pub fn own_numbers(caller: &str) -> String {
 }
 
 impl Callers {
-    /// None yet, of these tiers.
+    /// A list without callers, whose callers may have these tiers.
     pub fn of_tiers<'t>(tiers: impl IntoIterator<Item = &'t str>) -> Self {
         Self {
             tiers: tiers.into_iter().map(Arc::from).collect(),

@@ -22,7 +22,7 @@ impl KeySet {
     pub(crate) fn parse(bytes: &[u8], algorithms: &[Algorithm]) -> Result<Self, String> {
         let text = bytes.trim_ascii();
         let keys = if text.starts_with(b"{") {
-            parse_jwks(text)?
+            parse_jwks(text, false)?
         } else if text.starts_with(b"-----BEGIN") {
             parse_pem(text)?
         } else {
@@ -41,7 +41,7 @@ impl KeySet {
     /// Reads a JWKS document that was fetched. Its issuer decides which keys it has, so that it need
     /// not have one for each of the algorithms.
     pub(crate) fn of_document(text: &[u8], algorithms: &[Algorithm]) -> Result<Self, String> {
-        let set = Self::limited(parse_jwks(text)?, algorithms)?;
+        let set = Self::limited(parse_jwks(text, true)?, algorithms)?;
         match set.keys.is_empty() {
             true => Err(format!("none of the keys is for {algorithms:?}")),
             false => Ok(set),
@@ -49,12 +49,6 @@ impl KeySet {
     }
 
     fn limited(mut keys: Vec<VerifyingKey>, algorithms: &[Algorithm]) -> Result<Self, String> {
-        if keys.len() > KEYS_MAX {
-            return Err(format!(
-                "there are {} keys; at most {KEYS_MAX} are held",
-                keys.len()
-            ));
-        }
         for key in &mut keys {
             key.algorithms
                 .retain(|algorithm| algorithms.contains(algorithm));
@@ -73,6 +67,12 @@ impl KeySet {
             }
         }
         keys.retain(|key| !key.algorithms.is_empty());
+        if keys.len() > KEYS_MAX {
+            return Err(format!(
+                "there are {} keys; at most {KEYS_MAX} are held",
+                keys.len()
+            ));
+        }
         Ok(Self { keys })
     }
 
@@ -101,7 +101,9 @@ impl KeySet {
     }
 }
 
-fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
+/// The keys of a JWKS document. `fetched`: one that a gateway cannot use is left out, because the issuer
+/// may have it for others, and an error would keep a withdrawn key in force.
+fn parse_jwks(text: &[u8], fetched: bool) -> Result<Vec<VerifyingKey>, String> {
     let document: Value =
         serde_json::from_slice(text).map_err(|error| format!("this is no JSON: {error}"))?;
     // A key set, or a single key.
@@ -113,6 +115,9 @@ fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     let mut keys = Vec::new();
     for (index, value) in list.into_iter().enumerate() {
         if value.get("d").is_some() {
+            if fetched {
+                continue;
+            }
             return Err(format!(
                 "key {index} holds a private key: a gateway needs only the public one"
             ));
@@ -130,9 +135,13 @@ fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
         if !for_signatures || algorithms.is_empty() {
             continue;
         }
-        let key = DecodingKey::from_jwk(&jwk)
-            .map_err(|error| format!("key {index} cannot be read: {error}"))?;
-        if let AlgorithmParameters::OctetKey(_) = jwk.algorithm {
+        let is_secret = matches!(jwk.algorithm, AlgorithmParameters::OctetKey(_));
+        let key = match DecodingKey::from_jwk(&jwk) {
+            Ok(key) if !(fetched && is_secret) => key,
+            Err(error) if !fetched => return Err(format!("key {index} cannot be read: {error}")),
+            _ => continue,
+        };
+        if is_secret {
             check_secret(key.try_get_as_bytes().unwrap_or_default(), &algorithms)?;
         }
         keys.push(VerifyingKey {

@@ -93,7 +93,9 @@ impl Departing {
     }
 
     pub(super) fn next<L: Link>(shared: &LaneState, link: &L) -> Option<Self> {
-        Self::again(shared).or_else(|| Some(Self::of(shared, link, shared.take()?)))
+        // Work whose requests are all over makes no call, which would pass for one that succeeded.
+        let mut work = std::iter::from_fn(|| Some(Self::of(shared, link, shared.take()?)));
+        Self::again(shared).or_else(|| work.find(|departing| !departing.0.is_empty()))
     }
 
     /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made. A call
@@ -184,6 +186,11 @@ async fn fly<L: Link>(
             if let Some(leases) = &shared.leases {
                 let left = flight.returned.drain(..).map(|(left, _)| left);
                 leases.forfeit(left.sum());
+                // The store may have leased what was asked for.
+                if matches!(trouble, Trouble::Late | Trouble::Lost(_)) {
+                    let asked = flight.pending.iter().map(|one| one.request().units);
+                    leases.forfeit(asked.sum());
+                }
             }
             let to_send = StoreError::from(&trouble);
             let mut again = Vec::new();

@@ -21,6 +21,10 @@ use crate::lease::SWEEP;
 /// How often a lane without a connection fails the queued requests.
 const DOWN_TICK: Duration = Duration::from_millis(5);
 
+/// After so long without a response the server of a name is looked up again, although it responds: a
+/// master that was frozen meanwhile may not know yet that another was promoted.
+const SILENCE: Duration = Duration::from_millis(400);
+
 /// The time connections have to close cleanly after the store is closed.
 const FAREWELL: Duration = Duration::from_millis(200);
 
@@ -207,7 +211,7 @@ async fn work<L: Link>(
     breaker: &mut Breaker,
     attempts: &mut Attempts<L>,
 ) -> Ended<L::Connection> {
-    let (mut late, mut may_owe) = (false, false);
+    let (mut late, mut may_owe) = (None::<Instant>, false);
     let connection = Rc::new(connection);
     let _watching = documents::watch(shared, link, &connection);
     let mut housekeeping = pin!(tokio::time::sleep(Duration::ZERO));
@@ -215,7 +219,7 @@ async fn work<L: Link>(
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while breaker.circuit() == Circuit::Closed {
-        if late {
+        if late.is_some() {
             attempts.begin_beside();
             if let Some(replacement) = attempts.ready() {
                 return Ended::Replaced(replacement);
@@ -245,7 +249,7 @@ async fn work<L: Link>(
             return Ended::Closed;
         } else {
             tokio::select! {
-                replacement = attempts.first(), if late => return Ended::Replaced(replacement),
+                replacement = attempts.first(), if late.is_some() => return Ended::Replaced(replacement),
                 () = shared.arrived.notified() => continue,
                 _ = sweeping.tick(), if shared.leases.as_ref().is_some_and(|leases| leases.any()) => continue,
                 outcome = chore.done() => outcome,
@@ -263,14 +267,17 @@ async fn work<L: Link>(
                     // them, or its queue was full.
                     shared.charge_beside();
                 }
-                if late {
+                if let Some(since) = late.take() {
                     attempts.give_up();
-                    late = false;
+                    if link.may_move() && since.elapsed() >= SILENCE {
+                        let why = "the server was silent, and another may have its place";
+                        return Ended::Broken(why.into());
+                    }
                 }
                 continue;
             }
             Err(Trouble::Late) => {
-                late = true;
+                late.get_or_insert_with(Instant::now);
                 breaker
                     .failed(shared.clock.now())
                     .then(|| "no response in time, several times in a row".into())

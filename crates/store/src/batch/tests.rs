@@ -121,6 +121,20 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
 }
 
 #[tokio::test]
+async fn requests_that_are_over_make_no_call_that_passes_for_a_success() {
+    let shared = LaneState::new(Clock::system(), Micros::from_secs(10), true);
+    shared.lanes_up.store(1, Ordering::Relaxed);
+    let (shared, names) = (Arc::new(shared), Names::new(b"secret"));
+    let (servers, deadline) = (Servers::one(shared.clone()), Deadline::default());
+    tokio::select! {
+        biased;
+        _ = servers.draw(wants(&names, &bucket(10)), &deadline) => unreachable!("nobody answers"),
+        () = std::future::ready(()) => {}
+    }
+    assert!(Departing::next(&shared, &granting()).is_none());
+}
+
+#[tokio::test]
 async fn lease_wait_fails_at_once_while_the_store_is_down() {
     let mut shared = LaneState::new(Clock::system(), Micros::from_secs(60), true);
     shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), true)));

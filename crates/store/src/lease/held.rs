@@ -105,21 +105,21 @@ impl Held {
     }
 
     /// Takes `cost` units from a lease, preferably from the one that ends first, for a request that
-    /// nothing else can refuse. Returns the slot and its turn.
-    pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<(usize, Turn)> {
+    /// nothing else can refuse. Returns the slot.
+    pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<usize> {
         let now = || clock.boot().as_micros();
         let first = usize::from(
             self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline(),
         );
         [first, 1 - first]
             .into_iter()
-            .find_map(|slot| Some((slot, self.slots[slot].take_at(cost, now)?)))
+            .find(|slot| self.slots[*slot].take_at(cost, now).is_some())
     }
 
     /// Like [`Held::take`], for a request that is decided later.
     pub(super) fn take_in_hand(&self, cost: u64, clock: &Clock) -> Option<Origin> {
         let mut asking = self.asking.lock();
-        let (place, _) = self.take(cost, clock)?;
+        let place = self.take(cost, clock)?;
         asking.in_hand[place] += cost;
         let (turn, until) = self.slots[place].turn();
         let in_time = self.slots[place].deadline().after(GRACE);

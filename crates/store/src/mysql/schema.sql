@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS tollgate_twin (
     print BIGINT NOT NULL PRIMARY KEY
 ) ENGINE = MEMORY//
 
--- The overrides of operators: one row, replaced as a whole, whose epoch gateways look at twenty times a second.
+-- The overrides of operators: one row, replaced as a whole, whose epoch every heartbeat reads.
 CREATE TABLE IF NOT EXISTS tollgate_overrides (
     id    BIGINT NOT NULL PRIMARY KEY,
     epoch BIGINT NOT NULL,

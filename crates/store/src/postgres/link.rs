@@ -35,7 +35,7 @@ pub(super) struct PostgresLink {
     base: Base,
     /// Whether the database of the last session spans machines.
     spans: Cell<bool>,
-    /// There, the level of the mark at the last heartbeat.
+    /// The level of the mark at the last heartbeat, in a database that spans machines.
     seen: Cell<i64>,
 }
 
@@ -159,7 +159,6 @@ impl PostgresLink {
         Ok(row)
     }
 
-    /// The level of the mark at the last heartbeat, in a database that spans machines.
     fn seen(&self, session: &Session) -> Option<i64> {
         session.engine.spans().then(|| self.seen.get())
     }

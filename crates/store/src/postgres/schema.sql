@@ -38,7 +38,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_gateways (
     seen timestamptz NOT NULL
 );
 
--- The overrides of operators: one row, replaced as a whole, whose epoch gateways look at twenty times a second. Logged: an
+-- The overrides of operators: one row, replaced as a whole, whose epoch every heartbeat reads. Logged: an
 -- override lasts until its end, also through a crash.
 CREATE TABLE IF NOT EXISTS tollgate_overrides (
     id    bigint NOT NULL PRIMARY KEY,

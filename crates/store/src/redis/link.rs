@@ -213,6 +213,10 @@ impl RedisLink {
 impl Link for RedisLink {
     type Connection = Connection;
 
+    fn may_move(&self) -> bool {
+        matches!(self.address, Address::Sentinel { .. })
+    }
+
     async fn connect(&self) -> Result<Connection, Obstacle> {
         let attempt = async {
             let (mut wire, info) = self.wire().await.map_err(obstacle)?;

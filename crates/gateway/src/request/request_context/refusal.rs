@@ -8,7 +8,7 @@ use crate::refusals::{Decided, Event, ExplainedRequest};
 use crate::rejection::Rejection;
 use crate::request::snapshot::brings_near;
 use tollgate_admission::Judged;
-use tollgate_limit::Verdict;
+use tollgate_limit::{Limit, Verdict};
 
 impl RequestContext {
     /// Counts the keys that this request leaves few units, if its limits admit it, and those that it
@@ -26,7 +26,8 @@ impl RequestContext {
             };
             let limit = &self.snapshot.policy.limits[charge.limit];
             let (key, at) = (self.account.claims.key(charge), self.account.at);
-            if standing.verdict.is_allow() {
+            let in_force = outcome.numbers.as_ref().unwrap_or(limit);
+            if standing.verdict.is_allow() && reaches_event(in_force, standing.remaining()) {
                 writer.spent(limit, key, standing.window_end);
             }
             match standing.verdict {
@@ -101,4 +102,13 @@ impl RequestContext {
             },
         );
     }
+}
+
+/// Whether so much is used that an event may be due. (Keys that are made up once each must not fill the
+/// list of those that are looked at.)
+fn reaches_event(limit: &Limit, remaining: u64) -> bool {
+    let whole = limit.algorithm.burst();
+    let used = u128::from(whole.saturating_sub(remaining)) * 100;
+    let lowest = limit.events.iter().min();
+    lowest.is_some_and(|percent| used >= u128::from(whole) * u128::from(*percent))
 }

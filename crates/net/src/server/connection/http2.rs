@@ -177,7 +177,7 @@ fn builder2(settings: &Settings, shared: &Arc<ServerState>) -> http2::Builder<St
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The number of bytes of a response that the library accepts before it waits for the client, per
-/// stream; see `server/ahead.rs`.
+/// stream; see `server/http2/ahead.rs`.
 const SEND_BUFFER: usize = 64 * 1024;
 /// The number of streams a client may reset before they are processed, and of errors it may cause,
 /// before the connection is closed (CVE-2023-44487, CVE-2025-8671).

@@ -381,3 +381,28 @@ fn unfit_key_files_say_what_is_wrong() {
     }
     assert!(with_keys(&[RSA_PUBLIC, EC_PUBLIC].concat(), &[RS256, ES256]).is_ok());
 }
+
+#[test]
+fn jwt_keys_of_a_fetched_document_are_those_that_can_be_used() {
+    let mut document: serde_json::Value = serde_json::from_slice(JWKS).expect("a key set");
+    let keys = document["keys"].as_array_mut().expect("keys");
+    let rsa = keys[0].clone();
+    keys.extend((0..40).map(|number| {
+        let mut more = rsa.clone();
+        more["kid"] = json!(format!("more {number}"));
+        more
+    }));
+    let unreadable = json!({ "kty": "RSA", "kid": "bad", "n": "=", "e": "AQAB" });
+    let short = json!({ "kty": "oct", "kid": "short", "k": "AAAA" });
+    let mut private = keys[1].clone();
+    (private["d"], private["kid"]) = (json!("AAAA"), json!("private"));
+    keys.extend([unreadable, short, private]);
+    let text = serde_json::to_vec(&document).expect("JSON");
+    let of_document = |algorithms: &[Algorithm]| KeySet::of_document(&text, algorithms);
+    assert_eq!(of_document(&[Algorithm::ES256]).expect("usable").len(), 1);
+    assert!(
+        of_document(&[Algorithm::HS256]).is_err(),
+        "no secret is published"
+    );
+    assert!(of_document(&[Algorithm::RS256]).is_err(), "too many");
+}

@@ -72,7 +72,8 @@ impl PostgresLink {
     }
 
     /// Whether a transaction was made whose COMMIT failed with a conflict. The row of its receipt is
-    /// locked: a commit that is still under way is waited for.
+    /// written: a commit that is still under way is waited for, or conflicts with this one and fails,
+    /// also where reading locks nothing.
     async fn was_made(
         &self,
         session: &Session,
@@ -80,17 +81,15 @@ impl PostgresLink {
         number: u64,
         why: &str,
     ) -> Result<bool, Fault> {
-        let read = format!(
-            "SELECT more FROM tollgate_buckets WHERE key = $1 {}",
-            session.engine.for_update()
-        );
+        let read = "INSERT INTO tollgate_buckets AS receipt (key, expires) VALUES ($1, 0)
+                    ON CONFLICT (key) DO UPDATE SET expires = receipt.expires RETURNING more";
         let options = &self.base.options;
         let until = options.clock.now().after(options.answer_within);
         let mut attempts = 0;
         loop {
             let rows = session
                 .client
-                .query_typed(&read, &[(&key, Type::BYTEA)])
+                .query_typed(read, &[(&key, Type::BYTEA)])
                 .await;
             match rows.map_err(Fault::from) {
                 Ok(rows) => {
@@ -456,26 +455,5 @@ fn array_text(row: &[i64]) -> String {
 
 /// Polls both futures in this order, so that their messages are sent in it.
 pub(super) async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
-    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
-    let (mut first, mut second) = (None, None);
-    std::future::poll_fn(|context| {
-        if first.is_none()
-            && let std::task::Poll::Ready(output) = a.as_mut().poll(context)
-        {
-            first = Some(output);
-        }
-        if second.is_none()
-            && let std::task::Poll::Ready(output) = b.as_mut().poll(context)
-        {
-            second = Some(output);
-        }
-        match (first.take(), second.take()) {
-            (Some(a), Some(b)) => std::task::Poll::Ready((a, b)),
-            (a, b) => {
-                (first, second) = (a, b);
-                std::task::Poll::Pending
-            }
-        }
-    })
-    .await
+    tokio::join!(biased; a, b)
 }

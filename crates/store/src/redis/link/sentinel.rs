@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
 
-use super::open;
+use super::{CONNECT_WITHIN, open};
 use crate::redis::certificates::{Certificates, with_certificates};
 
 /// How long sentinels have to name the master before the last known one is tried.
@@ -49,8 +49,15 @@ impl Masters {
             (Err(error), None) => return Err(error),
         };
         let info = address(&place, like)?;
-        let mut wire = open(info.clone()).await?;
-        match redis::cmd("ROLE").query_async::<Value>(&mut wire).await {
+        // In time, because a master that was frozen may not know yet that another was promoted.
+        let opened = tokio::time::timeout(CONNECT_WITHIN, async {
+            let mut wire = open(info.clone()).await?;
+            let role = redis::cmd("ROLE").query_async::<Value>(&mut wire).await;
+            Ok::<_, RedisError>((wire, role))
+        });
+        let late = |_| RedisError::from((ErrorKind::Io, "the primary does not answer in time"));
+        let (wire, role) = opened.await.map_err(late)??;
+        match role {
             Ok(role) if is_master(&role) => {}
             Ok(_) => return Err((ErrorKind::Client, "it is a replica, not the primary").into()),
             // A user without the right to check the role relies on the sentinels alone.
