@@ -357,7 +357,7 @@ async fn views_emptied_under_load_refill_no_bucket() {
 /// On a cluster of one's own: `YUGABYTE_URL=postgres://… cargo test --test stores -- --ignored spanning_cluster`, or with
 /// `COCKROACH_URL`. The database should be empty: the tables are made there and stay.
 #[tokio::test]
-#[ignore = "it needs a YugabyteDB or a CockroachDB"]
+#[ignore = "no registry has YugabyteDB or CockroachDB; ./check runs it where YUGABYTE_URL or COCKROACH_URL is set"]
 async fn spanning_cluster_shares_one_limit_exactly_and_charges_once() {
     let url = ["YUGABYTE_URL", "COCKROACH_URL"]
         .iter()

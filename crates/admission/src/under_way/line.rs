@@ -3,7 +3,7 @@
 //!
 //! A settlement on this gateway wakes the first of the line, which draws again: one call for each
 //! settled reservation, and none while nothing is settled. The first stays in its place while it draws, so
-//! that a settlement of that moment is noted for it. Whoever leaves the line wakes the next one where
+//! that a settlement of that moment is noted for it. A request that leaves the line wakes the next one where
 //! that may have its units: the bucket holds them, or nothing that could free them is under way. What
 //! other gateways settle is seen with the next settlement here, or at the end of the wait.
 
@@ -153,7 +153,7 @@ impl Place {
                 }))
     }
 
-    /// Waits in line behind others; `false`: nobody waits there, or there is no room.
+    /// Joins the line behind other requests. It returns `false` if the line is empty or full.
     pub(crate) fn join_behind(&mut self) -> bool {
         let is_empty = self.with(|reserved| reserved.line.0.is_empty());
         !is_empty && self.join(None)
