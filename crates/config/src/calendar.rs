@@ -9,10 +9,10 @@ use jiff::{Span, ToSpan};
 
 use super::context::Context;
 use super::problem::near_or;
-use super::rate::Unit;
 use super::raw::RawWindow;
 use super::reader::Read;
 use super::source::Place;
+use super::values::rate::Unit;
 use tollgate_limit::{Calendar, Micros, Timestamp};
 
 /// The boundaries of `window` for a rate per `unit`, from a few years before `now` (and from the

@@ -21,15 +21,12 @@ mod diagnostic;
 mod env;
 mod error;
 mod files;
-mod forms;
 mod include;
 mod lists;
 mod loader;
 mod merge;
 mod problem;
-mod quantity;
 mod quick;
-mod rate;
 pub mod rate_limit_yaml;
 mod raw;
 mod reader;
@@ -42,6 +39,7 @@ pub mod settings;
 mod source;
 mod text;
 mod validate;
+mod values;
 pub mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -101,7 +99,7 @@ pub struct Config {
 /// # Errors
 /// The mistake.
 pub fn duration(text: &str) -> Result<Micros, String> {
-    quantity::duration(text).map_err(|flaw| flaw.title)
+    values::quantity::duration(text).map_err(|flaw| flaw.title)
 }
 
 /// Parses a rate as the file writes it: units and their period.
@@ -109,7 +107,7 @@ pub fn duration(text: &str) -> Result<Micros, String> {
 /// # Errors
 /// The mistake.
 pub fn rate(text: &str) -> Result<Rate, String> {
-    rate::finite(text).map(|(rate, _)| rate)
+    values::rate::finite(text).map(|(rate, _)| rate)
 }
 
 /// Parses the rate of a limit that counts money in the unit `counted`, or (`None`) units of its own.
@@ -117,7 +115,7 @@ pub fn rate(text: &str) -> Result<Rate, String> {
 /// # Errors
 /// The mistake, also that of a rate in another unit, with the rate that is probably meant.
 pub fn rate_in(text: &str, counted: Option<&str>) -> Result<Rate, String> {
-    rate::rate_in(text, counted)
+    values::rate::rate_in(text, counted)
 }
 
 /// Reads a file and everything it includes, for a gateway. `now` determines the years for which

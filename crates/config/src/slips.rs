@@ -138,7 +138,7 @@ fn gcd(one: u64, other: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::rate;
+    use crate::values::rate::rate;
 
     #[test]
     fn rates_of_other_products_become_rates() {

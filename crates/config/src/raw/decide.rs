@@ -1,11 +1,11 @@
 //! `[decide]`: the listeners over which other proxies and programs ask for decisions.
 
 use crate::declare::settings;
-use crate::forms::TIMEOUT;
 use crate::settings::DecideListener;
-use crate::validate::address::ProxyNetworks;
 use crate::validate::decide::DecideListeners;
 use crate::validate::domains::{EnvoyFile, EnvoyFiles, OverrideText};
+use crate::values::forms::TIMEOUT;
+use crate::values::networks::ProxyNetworks;
 use tollgate_limit::{Micros, Rate};
 use tollgate_policy::identity::address::NetSet;
 

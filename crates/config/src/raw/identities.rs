@@ -1,12 +1,12 @@
 use crate::declare::{settings, table, words};
-use crate::forms::AuthoritiesPem;
-use crate::forms::BLOCK;
 use crate::lists::{Named, OneOrMany, ShortOr};
-use crate::rate::Rate;
 use crate::source::At;
 use crate::text::Text;
 use crate::validate::identities::{KeySource, WHEN_MISSING};
-use crate::validate::upstream_tls::ServerName;
+use crate::values::certificates::ServerName;
+use crate::values::forms::AuthoritiesPem;
+use crate::values::forms::BLOCK;
+use crate::values::rate::Rate;
 use tollgate_limit::Micros;
 use tollgate_policy::identity::WhenUnknown;
 use tollgate_policy::identity::jwt::FetchSettings;

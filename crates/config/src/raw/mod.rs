@@ -1,20 +1,16 @@
 //! The mirror of the file: every key it may hold, as it is written. Doc comments here become the descriptions of the
 //! JSON Schema, so they address authors of files.
 
-mod costs;
 mod decide;
 mod identities;
-mod in_flight;
 mod limits;
 mod routes;
 mod server;
 mod store;
 mod upstreams;
 
-pub(crate) use costs::*;
 pub use decide::*;
 pub(crate) use identities::*;
-pub(crate) use in_flight::*;
 pub(crate) use limits::*;
 pub(crate) use routes::*;
 pub use server::*;
@@ -25,8 +21,8 @@ use super::declare::{settings, table};
 use super::lists::{Named, OneOrMany, ShortOr};
 use super::source::At;
 use super::text::Text;
-use super::validate::responses::HeaderText;
 use super::validate::tests_table::{Start, check_expect};
+use super::values::responses::HeaderText;
 use tollgate_limit::Micros;
 use tollgate_policy::Responses;
 use tollgate_policy::identity::address::AddressPolicy;
@@ -54,7 +50,7 @@ table! {
         /// Ways to identify callers, by name. Limits refer to them in `per`.
         identities: Named<RawIdentity> => { tenant = { key = "header:x-api-key", when_missing = "refuse" } },
         /// Numbers of limits by tier: `tiers.pro.search` replaces the numbers of `limits.search` for callers of tier `pro`.
-        tiers: Named<Named<ShortOr<super::rate::Rate, RawTier>>> => { pro = { search = "1000/minute" } },
+        tiers: Named<Named<ShortOr<super::values::rate::Rate, RawTier>>> => { pro = { search = "1000/minute" } },
         /// Limits, by name. Routes refer to them in `limits`.
         limits: Named<RawLimit> => { per_caller = { rate = "100/minute", burst = 20, per = "address" } },
         /// What the tokens of language models cost, for limits that count money.

@@ -1,12 +1,12 @@
 use crate::declare::{settings, table, words};
-use crate::forms::Size;
 use crate::lists::{Named, OneOrMany, ShortOr};
 use crate::source::At;
 use crate::text::Text;
-use crate::validate::responses::{
+use crate::validate::routes::{BodyPattern, HeaderPattern, MethodText};
+use crate::values::forms::Size;
+use crate::values::responses::{
     HeaderNameText, HeaderText, QuotaHeaders, Refusal, check_responses,
 };
-use crate::validate::routes::{BodyPattern, HeaderPattern, MethodText};
 use tollgate_policy::{Cost, Reset, Responses};
 
 table! {

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 
 use crate::declare::{settings, words};
-use crate::forms::{
-    Authorities, AuthoritiesPem, Auto, Bytes, Chain, PrivateKey, SPAN, ShareOfRequests, Size,
-    TIMEOUT,
-};
 use crate::settings::{AccessLog, Listener, Secret};
 use crate::validate::acme::{AcmeDirectory, AcmeHosts, Email};
-use crate::validate::address::{ExemptNetworks, ProxyNetworks, check_address};
-use crate::validate::listener::{AdminListener, Listeners};
 use crate::validate::operators::{TokenDigest, check_operator};
 use crate::validate::server::{
     AccessLogTarget, HostName, LowerCase, Upgrade, ViaName, check_server,
 };
-use crate::validate::server_url::{ServiceSecret, ServiceUrl};
+use crate::values::forms::{
+    Authorities, AuthoritiesPem, Auto, Bytes, Chain, PrivateKey, SPAN, ShareOfRequests, Size,
+    TIMEOUT,
+};
+use crate::values::listener::{AdminListener, Listeners};
+use crate::values::networks::{ExemptNetworks, ProxyNetworks, check_address};
+use crate::values::servers::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
 use tollgate_policy::identity::address::{AddressPolicy, ForwardingHeader};
 use tollgate_policy::upstream::{PemFile, Server as UpstreamServer};

@@ -1,7 +1,7 @@
 use crate::declare::{table, words};
-use crate::forms::{Authorities, Chain, PrivateKey};
-use crate::forms::{Auto, TIMEOUT};
 use crate::text::Text;
+use crate::values::forms::{Authorities, Chain, PrivateKey};
+use crate::values::forms::{Auto, TIMEOUT};
 use tollgate_limit::{Micros, WhenDown};
 
 table! {

@@ -1,14 +1,14 @@
 use std::ops::RangeInclusive;
 
 use crate::declare::{settings, table, words};
-use crate::forms::{AuthoritiesPem, ChainPem, PrivateKeyPem, TIMEOUT};
 use crate::lists::OneOrMany;
 use crate::source::At;
 use crate::text::Text;
-use crate::validate::upstream_tls::{Pins, ServerName};
 use crate::validate::upstreams::{
     HealthPath, HostHeader, Servers, check_retries, check_timeouts, check_upstream, named,
 };
+use crate::values::certificates::{Pins, ServerName};
+use crate::values::forms::{AuthoritiesPem, ChainPem, PrivateKeyPem, TIMEOUT};
 use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, TlsFiles, Upstream};

@@ -1,7 +1,7 @@
 use std::fmt::Write;
 
 use super::{per, when_down};
-use crate::quantity::bytes_words;
+use crate::values::quantity::bytes_words;
 use tollgate_limit::lease::{SLOT, Terms};
 use tollgate_limit::words::amount;
 use tollgate_limit::{Algorithm, Limit, Micros, Mode, OnFailover, Placement, WhenDown};

@@ -1,12 +1,12 @@
 //! Addresses of the listeners for decisions, and how they differ from the others.
 
-use super::listener::{each_once, listener, same_socket};
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::{OneOrMany, OrBroken};
 use crate::settings::{Admin, Decide, DecideListener, DecideProtocol, Listener, Server};
 use crate::source::At;
 use crate::text::Text;
+use crate::values::listener::{each_once, listener, same_socket};
 
 forms! {
     /// `http://ADDRESS:PORT`, `grpc://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.

@@ -2,28 +2,22 @@
 //! tables against other tables. Every function reports all mistakes it finds and continues.
 
 pub(crate) mod acme;
-pub(crate) mod address;
 pub(crate) mod callers;
-pub(crate) mod costs;
 pub(crate) mod decide;
 pub(crate) mod domains;
 pub(crate) mod identities;
 mod jwt;
 mod leases;
 pub(crate) mod limits;
-pub(crate) mod listener;
 pub(crate) mod operators;
-pub(crate) mod responses;
 pub(crate) mod prices;
 pub(crate) mod routes;
 pub(crate) mod server;
 pub(crate) mod service;
-pub(crate) mod server_url;
 pub(crate) mod store;
 pub(crate) mod test_line;
 pub(crate) mod tests_table;
 pub(crate) mod together;
-pub(crate) mod upstream_tls;
 pub(crate) mod upstreams;
 
 use super::context::Context;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::costs::by_kind;
 use super::entries_of;
 use crate::context::Context;
 use crate::declare::forms;
-use crate::quantity::micro_units;
 use crate::raw::{RawFile, RawLimit, RawPrice};
 use crate::source::{At, Place};
 use crate::text::Text;
+use crate::values::costs::by_kind;
+use crate::values::quantity::micro_units;
 use tollgate_policy::body::usage::Usage;
 use tollgate_policy::claims::prices::{ModelPrices, Price, PriceIndex, Prices};
 use tollgate_policy::identity::source::Source;

@@ -1,12 +1,12 @@
 //! `[server]`, `[admin]`, `[log]`: forms of their values, and checks between their keys.
 
-use super::listener::same_socket;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::reader::Table;
 use crate::settings::{AccessLog, Admin, Listener, Server};
 use crate::source::At;
 use crate::text::Text;
+use crate::values::listener::same_socket;
 use tollgate_limit::Timestamp;
 use tollgate_policy::expiry::first_expiry;
 

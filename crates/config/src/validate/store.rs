@@ -1,10 +1,10 @@
-use super::upstream_tls::pair;
 use crate::context::Context;
 use crate::problem::near_or;
 use crate::raw::RawStore;
 use crate::reader::{Field, Mirror};
 use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
 use crate::source::At;
+use crate::values::certificates::pair;
 use tollgate_limit::Micros;
 
 /// `[store]`; `None` if there is none, or if it cannot be used (which was reported).

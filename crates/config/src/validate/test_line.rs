@@ -7,8 +7,8 @@ use http::{Method, StatusCode, Uri};
 
 use crate::problem::Flaw;
 use crate::problem::near_or;
-use crate::quantity::duration;
 use crate::settings::{Sent, TestCaller};
+use crate::values::quantity::duration;
 use tollgate_limit::Micros;
 use tollgate_policy::routes::method::is_in_capitals;
 

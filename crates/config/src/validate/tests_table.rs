@@ -1,6 +1,5 @@
 //! `[[tests]]`: what is sent, as whom, when, and what must come out.
 
-use super::responses::headers_of;
 use super::test_line::parse;
 use super::{entries_of, list_of, names_of};
 use crate::context::Context;
@@ -12,6 +11,7 @@ use crate::reader::Table;
 use crate::settings::{Expect, Sent, TestCaller, TestCase};
 use crate::source::{At, Place};
 use crate::text::Text;
+use crate::values::responses::headers_of;
 use tollgate_limit::Timestamp;
 use tollgate_policy::identity::Identity;
 

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 
-use super::server_url::server;
-use super::upstream_tls::pair;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::{OneOrMany, ShortOr};
@@ -14,6 +12,8 @@ use crate::raw::{RawFile, RawServer, Retries, RetryOn};
 use crate::reader::{Table, literal};
 use crate::source::At;
 use crate::text::Text;
+use crate::values::certificates::pair;
+use crate::values::servers::server;
 use tollgate_limit::Micros;
 use tollgate_policy::routes::{Route, RouteLimit};
 use tollgate_policy::upstream::{

@@ -4,7 +4,7 @@
 use super::Builder;
 use crate::reader::Mirror;
 use crate::source::Place;
-use crate::validate::costs::Settlement;
+use crate::values::costs::Settlement;
 use tollgate_limit::{Kind, Micros, Mode, Placement, WhenDown};
 
 /// A cost that is a bound, as a help of an error writes it.

@@ -2,10 +2,10 @@
 
 use super::Builder;
 use crate::context::Program;
-use crate::rate::Rate;
 use crate::raw::RawLimit;
 use crate::reader::Mirror;
 use crate::settings::Topology;
+use crate::values::rate::Rate;
 use tollgate_limit::{Kind, OnFailover, Placement};
 use tollgate_policy::Cost;
 

@@ -4,11 +4,12 @@
 use super::settled::Above;
 use super::{Builder, Tier};
 use crate::calendar;
-use crate::rate::{Currency, Rate, Unit, money_flaw};
-use crate::raw::{InFlight, RawAlign, RawTier, RawWindow};
+use crate::raw::{RawAlign, RawTier, RawWindow};
 use crate::reader::Mirror;
 use crate::source::{At, Place};
-use crate::validate::costs::Amounts;
+use crate::values::costs::Amounts;
+use crate::values::in_flight::InFlight;
+use crate::values::rate::{Currency, Rate, Unit, money_flaw};
 use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, Placement, QuotaError, Role, Terms, WAIT_MAX,
     in_flight,

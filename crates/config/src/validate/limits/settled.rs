@@ -1,7 +1,7 @@
 //! How much a response may cost: `settle` with the default of its `max`.
 
 use super::Builder;
-use crate::rate::Rate;
+use crate::values::rate::Rate;
 use tollgate_limit::{Algorithm, Limit, QuotaError, UNITS_MAX};
 use tollgate_policy::Settle;
 

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use crate::context::Context;
 use crate::lists::ShortOr;
-use crate::rate::Rate;
 use crate::raw::{RawFile, RawTier};
 use crate::reader::Field;
 use crate::source::{At, Place};
 use crate::validate::callers::OwnNumbers;
 use crate::validate::{check_name, entries_of, entry_of, names_of};
+use crate::values::rate::Rate;
 use tollgate_policy::identity::callers::own_numbers;
 
 /// A tier's name, and its numbers for one limit.

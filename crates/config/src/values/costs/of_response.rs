@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use super::of_body::member;
+use super::{RawNumber, RawSettle, RawWeights};
 use crate::context::Context;
-use crate::raw::{RawNumber, RawSettle, RawWeights};
 use crate::reader::{Field, Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::Text;
-use crate::validate::responses::header_name_of;
+use crate::values::responses::header_name_of;
 use tollgate_policy::SettleFrom;
 use tollgate_policy::body::json::PATHS_MAX;
 use tollgate_policy::body::usage::{Number, TokenKind, Usage, Weights};

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use toml::de::DeValue;
 
-use super::context::Context;
-use super::declare::forms;
-use super::problem::Flaw;
 use super::quantity::{bytes_words, duration, refusals, share, size};
-use super::reader::{Node, Read};
-use super::scalar::outside;
-use super::schema::Defs;
-use super::source::At;
-use super::text::Text;
+use crate::context::Context;
+use crate::declare::forms;
+use crate::problem::Flaw;
+use crate::reader::{Node, Read};
+use crate::scalar::outside;
+use crate::schema::Defs;
+use crate::source::At;
+use crate::text::Text;
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::PemFile;
 

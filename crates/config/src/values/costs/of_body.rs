@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use super::RawCost;
 use crate::context::Context;
-use crate::raw::RawCost;
 use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::text::Text;

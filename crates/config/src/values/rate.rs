@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::context::Context;
 use super::forms::parsed;
-use super::problem::Flaw;
-use super::problem::near_or;
 use super::quantity::{duration, micro_units, unit};
-use super::reader::{Node, Read};
-use super::schema::Defs;
-use super::slips;
-use super::validate::prices::is_currency;
+use crate::context::Context;
+use crate::problem::Flaw;
+use crate::problem::near_or;
+use crate::reader::{Node, Read};
+use crate::schema::Defs;
+use crate::slips;
+use crate::validate::prices::is_currency;
 use tollgate_limit::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 mod of_body;
 mod of_response;
+mod tables;
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -9,11 +10,11 @@ use serde_json::{Value, json};
 use self::of_body::from_body;
 use self::of_response::settle_from;
 pub(crate) use self::of_response::{SettleSource, by_kind};
+pub(crate) use self::tables::*;
 use super::responses::header_name_of;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::{OneOrMany, ShortOr};
-use crate::raw::{RawCost, RawSettle, RawUntold};
 use crate::reader::{Mirror, Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};

@@ -1,7 +1,7 @@
 //! Parses durations, sizes and shares: numbers with mandatory units.
 
-use super::problem::Flaw;
-use super::problem::nearest;
+use crate::problem::Flaw;
+use crate::problem::nearest;
 use tollgate_limit::Micros;
 
 /// Parses a duration: numbers with units, the largest first, none twice.
