@@ -22,7 +22,6 @@ use super::validate::upstreams::Upstreams;
 use super::validate::{self, entries_of, names_of};
 use super::validate::{domains, routes};
 use super::{Config, ConfigError};
-use tollgate_limit::Timestamp;
 use tollgate_policy::identity::address::AddressPolicy;
 use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
 
@@ -36,7 +35,7 @@ pub(crate) fn compile(
 ) -> Result<Config, ConfigError> {
     let mut context = Context::new(loader.env, Problems::new(loader.unset));
     context.program = loader.program;
-    context.listen = loader.listen.cloned();
+    context.replaces_listener = loader.listen.is_some();
     context.files = files;
     let Tree {
         mut raw,
@@ -44,7 +43,7 @@ pub(crate) fn compile(
         is_foreign,
     } = include::read(name, text, base, &mut context);
     validate::limits::scope::name_sources(&mut raw, &mut context);
-    let made = assemble(&raw, loader.now, &mut context);
+    let made = assemble(&raw, loader, &mut context);
     if let (Some(config), Some(opens), false) = (&made, loader.opens, context.problems.any_error())
     {
         for Unopened { key, what } in opens(config) {
@@ -124,9 +123,13 @@ fn table<K: Read<Value = K> + Clone>(field: &Field<K>) -> K {
 }
 
 /// Builds a configuration from what was read; `None` if mistakes, which were reported, prevent it.
-fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
+fn assemble(raw: &RawFile, loader: &Loader<'_>, context: &mut Context<'_>) -> Option<Config> {
+    let now = loader.now;
+    if let Some(server) = raw.server.get() {
+        validate::server::check_server(server, context);
+    }
     let mut server: Server = table(&raw.server);
-    if let Some(listen) = &context.listen {
+    if let Some(listen) = loader.listen {
         server.listen = vec![listen.clone()];
     }
     let admin: Admin = table(&raw.admin);
@@ -147,7 +150,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     validate::server::warn_of_expiry(&server, now, context);
     validate::server::check_admin(&admin, &server, context);
     if let Some(decide) = &decide {
-        validate::decide::check_decide(decide, &server, &admin, context);
+        validate::server::check_decide(decide, &server, &admin, context);
     }
     let has_store = !raw.store.is_absent();
     let store = validate::store::store(&raw.store, context);

@@ -4,14 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
-use super::files::{cannot_read, plain};
-use super::problem::Flaw;
 use super::problem::{Problem, Problems, suggestion};
-use super::reader::Field;
-use super::settings::{Listener, Secret};
-use super::source::{At, Place, Sources};
-use super::text::Text;
-use tollgate_policy::routes::ParseError;
+use super::source::{Place, Sources};
 
 /// The program that a configuration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +23,8 @@ pub(crate) struct Context<'e> {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) env: Env<'e>,
     pub(crate) program: Program,
-    /// The listener in place of the file's (`tollgate run --listen`).
-    pub(crate) listen: Option<Listener>,
+    /// Whether another listener takes the place of the file's (`tollgate run --listen`).
+    pub(crate) replaces_listener: bool,
     /// The parts of the dotted name of what is being read.
     pub(crate) keys: Vec<String>,
     /// The places of values, by dotted name; entries of lists in several files have the same names.
@@ -50,7 +44,7 @@ impl<'e> Context<'e> {
             files: Vec::new(),
             env,
             program: Program::Gateway,
-            listen: None,
+            replaces_listener: false,
             keys: Vec::new(),
             places: Some(HashMap::new()),
             sealed: false,
@@ -99,7 +93,7 @@ impl<'e> Context<'e> {
 
     /// Whether the listener for clients is not the default one.
     pub(crate) fn is_listener_written(&self) -> bool {
-        self.listen.is_some() || self.place("server.listen").is_some()
+        self.replaces_listener || self.place("server.listen").is_some()
     }
 
     /// The place inside `outer` of a value whose dotted name ends like this.
@@ -169,126 +163,9 @@ impl<'e> Context<'e> {
             .at(other, "the other")
     }
 
-    /// A path in the file; relative paths start in the directory of the file that contains them.
-    pub(crate) fn path(&self, text: &At<Text>) -> PathBuf {
-        self.sources.of(text.place.file).base.join(text.as_str())
-    }
-
-    /// A path whose file must exist and be readable.
-    pub(crate) fn readable(&mut self, text: &At<Text>, what: &str) -> Option<PathBuf> {
-        let path = self.path(text);
-        if self.sealed {
-            return Some(path);
-        }
-        // A missing file may appear later, so it is watched for.
-        self.files.push(path.clone());
-        let why = match std::fs::File::open(&path).and_then(|file| file.metadata()) {
-            Ok(meta) if !meta.is_dir() => return Some(path),
-            Ok(_) => "it is a directory".to_owned(),
-            Err(error) => plain(&error),
-        };
-        let title = format!("cannot read `{}`: {why}", path.display());
-        self.error(title, text.place, what);
-        None
-    }
-
-    /// A file that the configuration names, with its content.
-    pub(crate) fn bytes(&mut self, text: &At<Text>, what: &str) -> Option<(PathBuf, Vec<u8>)> {
-        let path = self.readable(text, what)?;
-        if self.sealed {
-            return Some((path, Vec::new()));
-        }
-        let read = std::fs::read(&path).map_err(|error| {
-            self.error(cannot_read(&path, &error), text.place, what);
-        });
-        Some((path, read.ok()?))
-    }
-
-    /// The content of a text file that the configuration names.
-    pub(crate) fn content(&mut self, text: &At<Text>, what: &str) -> Option<String> {
-        let (path, content) = self.bytes(text, what)?;
-        let content = String::from_utf8(content).ok();
-        if content.is_none() {
-            let title = format!("cannot read `{}`: it is not UTF-8", path.display());
-            self.error(title, text.place, what);
-        }
-        content
-    }
-
-    /// A secret: from the environment, or from the file that its `_file` variant names (without one
-    /// newline at the end). Never in clear in the file.
-    pub(crate) fn secret(
-        &mut self,
-        key: &str,
-        text: &Field<Text>,
-        file: &Field<Text>,
-    ) -> Option<At<Secret>> {
-        if let (Some(text), Some(file)) = (text.get(), file.get()) {
-            let title = format!("`{key}` and `{key}_file` are both written");
-            self.either(title, file.place, text.place);
-            return None;
-        }
-        if let Some(file) = file.get() {
-            let content = self.content(file, "the secret is read from here")?;
-            let content = content.strip_suffix('\n').unwrap_or(&content);
-            let content = content.strip_suffix('\r').unwrap_or(content);
-            return Some(file.with(Secret::new(content)));
-        }
-        let text = text.get()?;
-        if !text.is_from_environment(0, text.as_str().len()) || text.has_default {
-            let variable = format!("TOLLGATE_{}", key.to_uppercase());
-            self.in_clear(format!("`{key}` is written in clear in the file"), text.place)
-                .help(format!(
-                    "read it from the environment: {key} = \"${{{variable}}}\"; or from a file of its own: {key}_file = \"…\""
-                ));
-            return None;
-        }
-        Some(text.with(Secret::new(text.as_str())))
-    }
-
-    /// Whether a secret is too long to be guessed from what is made of it; reports one that is not.
-    pub(crate) fn is_long(&mut self, key: &str, secret: &At<Secret>, help: &str) -> bool {
-        let length = secret.expose().len();
-        if length < SECRET_LEAST {
-            let title = format!("`{key}` is shorter than {SECRET_LEAST} characters");
-            self.error(title, secret.place, format!("{length} characters"))
-                .help(help);
-        }
-        length >= SECRET_LEAST
-    }
-
-    /// Reports a secret that the file contains in clear; messages mask it.
-    pub(crate) fn in_clear(&mut self, title: impl Into<String>, place: Place) -> &mut Problem {
-        let problem = self.error(title, place, "a secret does not belong here");
-        problem.secret = true;
-        problem
-    }
-
     /// Reports that `name` is not one of `names`.
     pub(crate) fn unknown(&mut self, what: &str, name: &str, place: Place, names: &[&str]) {
         let label = suggestion(what, name, names);
         self.error(format!("unknown {what} `{name}`"), place, label);
     }
-
-    /// What a parser of the policy made of a string; reports its mistake.
-    pub(crate) fn parsed<T>(
-        &mut self,
-        read: Result<T, ParseError>,
-        title: impl Into<String>,
-        text: &At<Text>,
-    ) -> Option<T> {
-        let report = |error: ParseError| {
-            let place = text.part(error.at.start, error.at.end);
-            self.error(title, place, error.message);
-        };
-        read.map_err(report).ok()
-    }
-
-    pub(crate) fn flaw(&mut self, flaw: Flaw, text: &At<Text>) {
-        self.error(flaw.title, text.part(flaw.start, flaw.end), flaw.label)
-            .maybe_help(flaw.help);
-    }
 }
-
-/// Shorter secrets can be guessed from a signature, or from a stolen key name.
-const SECRET_LEAST: usize = 16;

@@ -77,7 +77,7 @@ macro_rules! table {
                 $crate::reader::Table::of(node, context).map(|table| Self::read_table(&table, context))
             }
 
-            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+            fn schema(defs: &mut $crate::defs::Defs) -> serde_json::Value {
                 defs.table(stringify!($name), &[$($doc),*], &$crate::declare::keys! {
                     $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*
                 })
@@ -137,7 +137,7 @@ macro_rules! settings {
                 Some(made)
             }
 
-            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+            fn schema(defs: &mut $crate::defs::Defs) -> serde_json::Value {
                 defs.table(stringify!($name), &[$($doc),*], &$crate::declare::keys! {
                     $([$($about)*] [$($help)?] $field [$crate::declare::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
                 })
@@ -161,7 +161,7 @@ macro_rules! words {
         $crate::declare::words! { for $name { $($(#[doc = $about])* $variant = $word,)* } }
     };
     (for $name:path { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
-        impl $crate::settings::Word for $name {
+        impl $crate::scalar::Word for $name {
             const WORDS: &'static [(Self, &'static str)] = &[$((Self::$variant, $word)),*];
         }
 
@@ -173,8 +173,8 @@ macro_rules! words {
                 [$(Self::$variant),*].into_iter().nth(chosen)
             }
 
-            fn schema(_: &mut $crate::schema::Defs) -> serde_json::Value {
-                let about = [$($crate::schema::sentence(&[$($about),*])),*];
+            fn schema(_: &mut $crate::defs::Defs) -> serde_json::Value {
+                let about = [$($crate::defs::sentence(&[$($about),*])),*];
                 serde_json::json!({ "type": "string", "enum": [$($word),*], "enumDescriptions": about })
             }
         }
@@ -211,7 +211,7 @@ macro_rules! forms {
                 make(&read, context)
             }
 
-            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+            fn schema(defs: &mut $crate::defs::Defs) -> serde_json::Value {
                 <$crate::declare::forms!(@kind $kind) as $crate::reader::Read>::schema(defs)
             }
         }

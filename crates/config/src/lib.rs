@@ -5,8 +5,8 @@
 //! function. This crate opens no sockets, connects to no stores, and starts nothing.
 //!
 //! A file passes three steps: syntax ([`mod@include`], which also follows `include`), structure
-//! ([`reader`] reads what [`raw`] declares: types that run, and mirrors of tables that depend on
-//! other tables), and checks between tables ([`validate`], which makes a
+//! ([`reader`] reads what [`raw`] declares with the forms of [`values`]: types that run, and mirrors of tables that depend
+//! on other tables), and checks between tables ([`validate`], which makes a
 //! [`tollgate_policy::Policy`]). A key that could not be read is [`reader::Field::Broken`], so that
 //! later steps do not report it as missing.
 
@@ -17,6 +17,7 @@ mod calendar;
 mod compile;
 mod context;
 mod declare;
+mod defs;
 mod diagnostic;
 mod env;
 mod error;

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use super::context::Context;
+use super::defs::Defs;
 use super::reader::{Node, Read, Table, mismatch};
-use super::schema::Defs;
 use super::source::{At, Place};
 
 impl<T: Read> Read for At<T> {

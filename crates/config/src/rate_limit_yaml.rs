@@ -326,7 +326,7 @@ fn check_keys(node: &Node, known: &[&str], what: &str, mistakes: &mut Mistakes) 
     }
     for (key, member) in node.entries() {
         if !known.contains(&key.as_str()) {
-            let why = match crate::nearest(key, known.iter().copied()) {
+            let why = match crate::problem::nearest(key, known.iter().copied()) {
                 Some(near) => format!("unknown key `{key}`; did you mean `{near}`?"),
                 None => format!("unknown key `{key}`"),
             };

@@ -10,8 +10,8 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::context::Context;
+use super::defs::Defs;
 use super::problem::{listed, nearest};
-use super::schema::Defs;
 use super::slips;
 use super::source::{At, Place};
 

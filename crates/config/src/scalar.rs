@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use super::context::Context;
+use super::defs::Defs;
 use super::problem::{listed, nearest};
 use super::reader::{Node, Read, mismatch};
-use super::schema::Defs;
 use super::slips;
 use super::text::Text;
 
@@ -127,4 +127,15 @@ pub(crate) fn choose(words: &[&str], node: Node<'_>, context: &mut Context<'_>) 
             .note(format!("the choices are {}", listed(words.iter().copied())));
     }
     chosen
+}
+
+/// A choice between words, as the file writes it.
+pub trait Word: PartialEq + Sized + 'static {
+    /// Every choice with its word.
+    const WORDS: &'static [(Self, &'static str)];
+
+    fn word(&self) -> &'static str {
+        let known = Self::WORDS.iter().find(|(choice, _)| choice == self);
+        known.map_or("", |(_, word)| word)
+    }
 }

@@ -1,8 +1,7 @@
 //! The settings besides the policy: listeners, bounds, logs, the store. Checked and typed, with
 //! defaults applied.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -13,70 +12,12 @@ pub use super::raw::{
     LogLevel, OperationsFormat, Operator, OperatorLevel, RuleOfDescriptors, Server, ServerTimeouts,
     StoreKind, Traces, Webhook, WebhookEvent,
 };
-pub use super::validate::domains::EnvoyFile;
+pub use super::scalar::Word;
+pub use super::text::Secret;
+pub use super::values::envoy_file::EnvoyFile;
+pub use super::values::forms::AccessLog;
+pub use super::values::listener::{DecideListener, DecideProtocol, Listener};
 use tollgate_limit::{Micros, Timestamp, WhenDown};
-
-/// A choice between words, as the file writes it.
-pub trait Word: PartialEq + Sized + 'static {
-    /// Every choice with its word.
-    const WORDS: &'static [(Self, &'static str)];
-
-    fn word(&self) -> &'static str {
-        let known = Self::WORDS.iter().find(|(choice, _)| choice == self);
-        known.map_or("", |(_, word)| word)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Listener {
-    Tcp { address: SocketAddr, tls: bool },
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp {
-                address,
-                tls: false,
-            } => write!(f, "http://{address}"),
-            Self::Tcp { address, tls: true } => write!(f, "https://{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// An address over which other programs ask for decisions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecideListener {
-    pub listener: Listener,
-    pub protocol: DecideProtocol,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecideProtocol {
-    /// Over HTTP: `/check` and JSON.
-    Http,
-    /// Over gRPC: Envoy's rate limit service.
-    Grpc,
-}
-
-impl fmt::Display for DecideListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.listener, self.protocol) {
-            (Listener::Tcp { address, .. }, DecideProtocol::Grpc) => write!(f, "grpc://{address}"),
-            (listener, _) => listener.fmt(f),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessLog {
-    Stdout,
-    Stderr,
-    Off,
-    File(PathBuf),
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -157,35 +98,4 @@ pub struct TestCaller {
     pub identity: String,
     pub index: usize,
     pub name: String,
-}
-
-/// A value that must not be shown: its `Debug` output shows only that it exists.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
-    }
-
-    /// The secret itself, for code that sends it or uses it as a key.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_is_not_shown() {
-        assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
-    }
 }

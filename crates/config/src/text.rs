@@ -1,5 +1,6 @@
-//! Strings of the file, their `${…}` replaced.
+//! Strings of the file, their `${…}` replaced, and the files and secrets that they name.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -8,12 +9,13 @@ use toml::de::DeValue;
 
 use super::context::Context;
 use super::declare::forms;
+use super::defs::Defs;
 use super::env::{Interpolated, has_default, interpolate};
-use super::problem::Flaw;
-use super::problem::Problem;
-use super::reader::{Node, Read, mismatch};
-use super::schema::Defs;
+use super::files::{cannot_read, plain};
+use super::problem::{Flaw, Problem};
+use super::reader::{Field, Node, Read, mismatch};
 use super::source::{At, Place};
+use tollgate_policy::routes::ParseError;
 
 const NO_DEFAULT: &str = "set it; a secret has no default in the file";
 /// Replaces a secret that is not available: as long as the shortest accepted secret.
@@ -177,4 +179,154 @@ forms! {
 forms! {
     /// A path, which starts in the directory of the file that contains it.
     for PathBuf = |text, context| Some(context.path(text));
+}
+
+impl Context<'_> {
+    /// A path in the file; relative paths start in the directory of the file that contains them.
+    pub(crate) fn path(&self, text: &At<Text>) -> PathBuf {
+        self.sources.of(text.place.file).base.join(text.as_str())
+    }
+
+    /// A path whose file must exist and be readable.
+    pub(crate) fn readable(&mut self, text: &At<Text>, what: &str) -> Option<PathBuf> {
+        let path = self.path(text);
+        if self.sealed {
+            return Some(path);
+        }
+        // A missing file may appear later, so it is watched for.
+        self.files.push(path.clone());
+        let why = match std::fs::File::open(&path).and_then(|file| file.metadata()) {
+            Ok(meta) if !meta.is_dir() => return Some(path),
+            Ok(_) => "it is a directory".to_owned(),
+            Err(error) => plain(&error),
+        };
+        let title = format!("cannot read `{}`: {why}", path.display());
+        self.error(title, text.place, what);
+        None
+    }
+
+    /// A file that the configuration names, with its content.
+    pub(crate) fn bytes(&mut self, text: &At<Text>, what: &str) -> Option<(PathBuf, Vec<u8>)> {
+        let path = self.readable(text, what)?;
+        if self.sealed {
+            return Some((path, Vec::new()));
+        }
+        let read = std::fs::read(&path).map_err(|error| {
+            self.error(cannot_read(&path, &error), text.place, what);
+        });
+        Some((path, read.ok()?))
+    }
+
+    /// The content of a text file that the configuration names.
+    pub(crate) fn content(&mut self, text: &At<Text>, what: &str) -> Option<String> {
+        let (path, content) = self.bytes(text, what)?;
+        let content = String::from_utf8(content).ok();
+        if content.is_none() {
+            let title = format!("cannot read `{}`: it is not UTF-8", path.display());
+            self.error(title, text.place, what);
+        }
+        content
+    }
+
+    /// A secret: from the environment, or from the file that its `_file` variant names (without one
+    /// newline at the end). Never in clear in the file.
+    pub(crate) fn secret(
+        &mut self,
+        key: &str,
+        text: &Field<Text>,
+        file: &Field<Text>,
+    ) -> Option<At<Secret>> {
+        if let (Some(text), Some(file)) = (text.get(), file.get()) {
+            let title = format!("`{key}` and `{key}_file` are both written");
+            self.either(title, file.place, text.place);
+            return None;
+        }
+        if let Some(file) = file.get() {
+            let content = self.content(file, "the secret is read from here")?;
+            let content = content.strip_suffix('\n').unwrap_or(&content);
+            let content = content.strip_suffix('\r').unwrap_or(content);
+            return Some(file.with(Secret::new(content)));
+        }
+        let text = text.get()?;
+        if !text.is_from_environment(0, text.as_str().len()) || text.has_default {
+            let variable = format!("TOLLGATE_{}", key.to_uppercase());
+            self.in_clear(format!("`{key}` is written in clear in the file"), text.place)
+                .help(format!(
+                    "read it from the environment: {key} = \"${{{variable}}}\"; or from a file of its own: {key}_file = \"…\""
+                ));
+            return None;
+        }
+        Some(text.with(Secret::new(text.as_str())))
+    }
+
+    /// Whether a secret is too long to be guessed from what is made of it; reports one that is not.
+    pub(crate) fn is_long(&mut self, key: &str, secret: &At<Secret>, help: &str) -> bool {
+        let length = secret.expose().len();
+        if length < SECRET_LEAST {
+            let title = format!("`{key}` is shorter than {SECRET_LEAST} characters");
+            self.error(title, secret.place, format!("{length} characters"))
+                .help(help);
+        }
+        length >= SECRET_LEAST
+    }
+
+    /// Reports a secret that the file contains in clear; messages mask it.
+    pub(crate) fn in_clear(&mut self, title: impl Into<String>, place: Place) -> &mut Problem {
+        let problem = self.error(title, place, "a secret does not belong here");
+        problem.secret = true;
+        problem
+    }
+
+    /// What a parser of the policy made of a string; reports its mistake.
+    pub(crate) fn parsed<T>(
+        &mut self,
+        read: Result<T, ParseError>,
+        title: impl Into<String>,
+        text: &At<Text>,
+    ) -> Option<T> {
+        let report = |error: ParseError| {
+            let place = text.part(error.at.start, error.at.end);
+            self.error(title, place, error.message);
+        };
+        read.map_err(report).ok()
+    }
+
+    pub(crate) fn flaw(&mut self, flaw: Flaw, text: &At<Text>) {
+        self.error(flaw.title, text.part(flaw.start, flaw.end), flaw.label)
+            .maybe_help(flaw.help);
+    }
+}
+
+/// Shorter secrets can be guessed from a signature, or from a stolen key name.
+const SECRET_LEAST: usize = 16;
+
+/// A value that must not be shown: its `Debug` output shows only that it exists.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret itself, for code that sends it or uses it as a key.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
+    }
 }

@@ -1,11 +1,11 @@
 //! `[decide]`: the listeners over which other proxies and programs ask for decisions.
 
 use crate::declare::settings;
-use crate::settings::DecideListener;
-use crate::validate::decide::DecideListeners;
-use crate::validate::domains::{EnvoyFile, EnvoyFiles, OverrideText};
+use crate::values::envoy_file::{EnvoyFile, EnvoyFiles};
 use crate::values::forms::TIMEOUT;
+use crate::values::listener::{DecideListener, DecideListeners};
 use crate::values::networks::ProxyNetworks;
+use crate::values::rate::OverrideText;
 use tollgate_limit::{Micros, Rate};
 use tollgate_policy::identity::address::NetSet;
 

@@ -1,11 +1,10 @@
 use crate::declare::{table, words};
 use crate::lists::{Named, OneOrMany, ShortOr};
 use crate::text::Text;
-use crate::validate::prices::Money;
 use crate::values::costs::{Counted, RefuseStatus, Settlement, Status};
 use crate::values::forms::{BLOCK, Bytes, Percent, Refusals, ShareOfKeys};
 use crate::values::in_flight::InFlight;
-use crate::values::rate::Rate;
+use crate::values::rate::{Money, Rate};
 use tollgate_limit::{Kind, Micros, Mode, OnFailover, Penalty, Placement, WhenDown};
 use tollgate_policy::Cost;
 

@@ -15,14 +15,15 @@ pub(crate) use limits::*;
 pub(crate) use routes::*;
 pub use server::*;
 pub use store::*;
-pub(crate) use upstreams::*;
 
+use super::context::Context;
 use super::declare::{settings, table};
 use super::lists::{Named, OneOrMany, ShortOr};
+use super::reader::Table;
 use super::source::At;
 use super::text::Text;
-use super::validate::tests_table::{Start, check_expect};
-use super::values::responses::HeaderText;
+use super::values::forms::Start;
+use super::values::messages::HeaderText;
 use tollgate_limit::Micros;
 use tollgate_policy::Responses;
 use tollgate_policy::identity::address::AddressPolicy;
@@ -107,4 +108,29 @@ settings! {
         limit: Option<String> => "search",
     }
     check check_expect;
+}
+
+/// What a test expects must be possible.
+fn check_expect(expect: &Expect, table: &Table<'_>, context: &mut Context<'_>) {
+    if table.keys.is_empty() {
+        context
+            .error("a test that expects nothing", table.place, "an empty table")
+            .help("expect = { allowed = 20, refused = 1 }");
+    }
+    let Some((place, after)) = table.place("retry_after").zip(expect.retry_after) else {
+        return;
+    };
+    if expect.refused == Some(0) {
+        let title = "a wait is expected, but no refusal";
+        context.error(title, place, "only a refusal names a wait");
+    }
+    if !after.0.is_multiple_of(1_000_000) {
+        context
+            .error(
+                "`Retry-After` is whole seconds",
+                place,
+                "no client is ever told this",
+            )
+            .help("waits are rounded up to whole seconds: a wait of 100ms is \"1s\"");
+    }
 }

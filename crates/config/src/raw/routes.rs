@@ -1,13 +1,14 @@
+use crate::context::Context;
 use crate::declare::{settings, table, words};
 use crate::lists::{Named, OneOrMany, ShortOr};
+use crate::reader::Table;
 use crate::source::At;
 use crate::text::Text;
-use crate::validate::routes::{BodyPattern, HeaderPattern, MethodText};
 use crate::values::forms::Size;
-use crate::values::responses::{
-    HeaderNameText, HeaderText, QuotaHeaders, Refusal, check_responses,
+use crate::values::messages::{
+    BodyPattern, HeaderNameText, HeaderPattern, HeaderText, MethodText, QuotaHeaders, Refusal,
 };
-use tollgate_policy::{Cost, Reset, Responses};
+use tollgate_policy::{Cost, Dialect, RefusalBody, Reset, Responses};
 
 table! {
     /// A route: the requests that it matches, their target, and the limits that they are charged on. Exactly one of `upstream`,
@@ -132,29 +133,6 @@ table! {
     }
 }
 
-words! {
-    /// A form of refusals that needs no text of its own.
-    pub(crate) enum RawRefusalForm {
-        /// JSON-RPC errors.
-        JsonRpc = "json-rpc",
-        /// Problem documents with `error.message`, which the clients of OpenAI, Anthropic and LiteLLM print. Unlike the other forms also for
-        /// what is refused for another reason than a limit: 400, 401, 404, 413.
-        OpenAi = "openai",
-    }
-}
-
-table! {
-    /// A refusal body in place of problem+json.
-    RawRefusal {
-        /// The body; placeholders of the refusal such as `{limits}` and `{retry_after}` are filled in.
-        body: Text => "{\"error\": \"slow down\", \"retry_after\": {retry_after}}",
-        /// A file that holds the body, in place of `body`.
-        body_file: Text => "refusal.html",
-        /// Its content type.
-        @required("content_type = \"text/plain; charset=utf-8\"") content_type: HeaderText => "application/json",
-    }
-}
-
 settings! {
     /// The form of refusals and quota headers.
     for Responses as RawResponses {
@@ -169,26 +147,6 @@ settings! {
 }
 
 words! {
-    /// A dialect of quota headers.
-    pub(crate) enum RawDialect {
-        /// `RateLimit` and `RateLimit-Policy`, the IETF draft (revision 11).
-        Draft11 = "ratelimit",
-        /// The same, under the name of its revision.
-        Draft11Named = "draft-11",
-        /// The names of the draft's next revision.
-        DraftNext = "draft-next",
-        /// One `RateLimit` header as `limit=, remaining=, reset=`.
-        Draft07 = "draft-07",
-        /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`.
-        Draft06 = "draft-06",
-        /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
-        XRateLimit = "x-ratelimit",
-        /// None.
-        Off = "off",
-    }
-}
-
-words! {
     for Reset {
         /// Seconds left.
         Seconds = "seconds",
@@ -196,5 +154,23 @@ words! {
         Epoch = "epoch",
         /// Milliseconds since 1970: a moment.
         EpochMillis = "epoch_ms",
+    }
+}
+
+/// `reset` is for some of the dialects, and JSON-RPC for some of the routes.
+fn check_responses(made: &Responses, table: &Table<'_>, context: &mut Context<'_>) {
+    if let (Some(place), Some(RefusalBody::JsonRpc)) = (table.place("refusal"), &made.refusal) {
+        let label = "the ids of calls are read from the body, which costs every request";
+        context
+            .error("refusals as JSON-RPC errors are for a route", place, label)
+            .help("write refusal = \"json-rpc\" on the routes that take JSON-RPC");
+    }
+    let mut dialects = made.headers.iter();
+    let legacy = dialects.any(|dialect| matches!(dialect, Dialect::XRateLimit | Dialect::Draft06));
+    if let (Some(place), false) = (table.place("reset"), legacy) {
+        let title = "`reset` means nothing to the dialects that are sent";
+        context
+            .warning(title, place, "for legacy headers")
+            .help("add \"x-ratelimit\" to `headers`");
     }
 }

@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 
+use crate::context::Context;
 use crate::declare::{settings, words};
-use crate::settings::{AccessLog, Listener, Secret};
-use crate::validate::acme::{AcmeDirectory, AcmeHosts, Email};
-use crate::validate::operators::{TokenDigest, check_operator};
-use crate::validate::server::{
-    AccessLogTarget, HostName, LowerCase, Upgrade, ViaName, check_server,
-};
+use crate::reader::Table;
+use crate::text::Secret;
+use crate::values::certificates::{Authorities, AuthoritiesPem, Chain, PrivateKey, TokenDigest};
 use crate::values::forms::{
-    Authorities, AuthoritiesPem, Auto, Bytes, Chain, PrivateKey, SPAN, ShareOfRequests, Size,
-    TIMEOUT,
+    AccessLog, AccessLogTarget, Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT,
 };
-use crate::values::listener::{AdminListener, Listeners};
-use crate::values::networks::{ExemptNetworks, ProxyNetworks, check_address};
+use crate::values::listener::{AdminListener, Listener, Listeners};
+use crate::values::names::{
+    AcmeDirectory, AcmeHosts, Email, HostName, LowerCase, Upgrade, ViaName,
+};
+use crate::values::networks::{ExemptNetworks, ProxyNetworks};
 use crate::values::servers::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
 use tollgate_policy::identity::address::{AddressPolicy, ForwardingHeader};
@@ -70,7 +70,6 @@ settings! {
         /// Bounds for clients.
         bounds: Bounds => { connections = 10000, body = "10MiB" },
     }
-    check check_server;
 }
 
 settings! {
@@ -425,5 +424,50 @@ settings! {
         token: Option<Secret> as Option<ServiceSecret> => "${OTLP_TOKEN}",
         /// How long the collector may take for one document.
         timeout: Micros [TIMEOUT] = "5s",
+    }
+}
+
+/// Proxies are trusted by their addresses or by their number, and are no clients themselves.
+fn check_address(address: &AddressPolicy, table: &Table<'_>, context: &mut Context<'_>) {
+    if let (Some(exempt), Some(proxies)) = (table.place("exempt"), table.place("trusted_proxies"))
+        && address.exempt.overlaps(&address.trusted_proxies)
+    {
+        let label = "a request that comes from there without a forwarding header has no limit";
+        context
+            .warning("a trusted proxy is exempt", exempt, label)
+            .at(proxies, "the proxies")
+            .help("name the clients that need no limit, not the proxies that they come through");
+    }
+    let places = (table.place("trusted_hops"), table.place("trusted_proxies"));
+    if let (Some(hops), Some(proxies)) = places {
+        let title = "proxies are trusted by their addresses or by their number";
+        context.either(title, hops, proxies).help(
+            "addresses are safer: a client that reaches the gateway past the proxies is then not believed",
+        );
+    }
+    let places = (table.place("trusted_hops"), table.place("header"));
+    if let (Some(hops), Some(header)) = places
+        && address.header.of_client().is_some()
+    {
+        let title = "a header that has the client alone is believed by the address of the proxy";
+        context
+            .either(title, hops, header)
+            .help("write `trusted_proxies` in place of `trusted_hops`");
+    }
+}
+
+/// An operator is known in one way.
+fn check_operator(operator: &Operator, table: &Table<'_>, context: &mut Context<'_>) {
+    let written = [table.place("token"), table.place("user")];
+    if written.iter().flatten().count() != 1 {
+        let title = format!(
+            "operator `{}` needs either `token` or `user`",
+            operator.name
+        );
+        context
+            .error(title, table.place, "how the operator is known")
+            .help(
+                "openssl rand -hex 24 | tee token.txt | tollgate hash prints the token's SHA-256",
+            );
     }
 }

@@ -1,6 +1,6 @@
 use crate::declare::{table, words};
 use crate::text::Text;
-use crate::values::forms::{Authorities, Chain, PrivateKey};
+use crate::values::certificates::{Authorities, Chain, PrivateKey};
 use crate::values::forms::{Auto, TIMEOUT};
 use tollgate_limit::{Micros, WhenDown};
 

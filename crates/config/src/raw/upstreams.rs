@@ -1,17 +1,20 @@
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-use crate::declare::{settings, table, words};
+use crate::context::Context;
+use crate::declare::{settings, words};
 use crate::lists::OneOrMany;
+use crate::reader::Table;
 use crate::source::At;
-use crate::text::Text;
-use crate::validate::upstreams::{
-    HealthPath, HostHeader, Servers, check_retries, check_timeouts, check_upstream, named,
-};
-use crate::values::certificates::{Pins, ServerName};
-use crate::values::forms::{AuthoritiesPem, ChainPem, PrivateKeyPem, TIMEOUT};
+use crate::values::certificates::{AuthoritiesPem, ChainPem, Pins, PrivateKeyPem, pair};
+use crate::values::forms::TIMEOUT;
+use crate::values::names::ServerName;
+use crate::values::servers::{HealthPath, HostHeader, Servers};
 use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
-use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, TlsFiles, Upstream};
+use tollgate_policy::upstream::{
+    Balance, Eject, Health, ProxyProtocol, Retry, Server, TlsFiles, Upstream,
+};
 
 settings! {
     /// An upstream: the servers that requests are forwarded to. A route may also name one server by its URL, without this table.
@@ -95,16 +98,6 @@ settings! {
     check check_upstream;
 }
 
-table! {
-    /// One server of an upstream.
-    RawServer {
-        /// Where it is: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
-        @required("{ url = \"http://10.0.0.2:3000\", weight = 2 }") url: Text => "http://10.0.0.2:3000",
-        /// Its share among the servers, 1 to 1000.
-        weight: u32 [1..=1000] = 1 => 2,
-    }
-}
-
 words! {
     for Balance {
         /// In turn by weight, leaving out servers that have more than their share of the requests in progress.
@@ -174,10 +167,10 @@ settings! {
 }
 
 /// Which requests are sent again.
-pub(crate) struct Retries {
-    pub(crate) attempts: u32,
+struct Retries {
+    attempts: u32,
     /// The events after which a request is sent again.
-    pub(crate) on: Vec<At<RetryOn>>,
+    on: Vec<At<RetryOn>>,
 }
 
 settings! {
@@ -194,7 +187,7 @@ settings! {
 
 words! {
     /// An event after which a request is sent again.
-    pub(crate) enum RetryOn {
+    enum RetryOn {
         /// No connection could be made.
         ConnectFailure = "connect_failure",
         /// HTTP/2: the server refused the stream before it processed it.
@@ -207,6 +200,99 @@ words! {
         BadGateway = "502",
         /// Status 504 (idempotent methods only).
         GatewayTimeout = "504",
+    }
+}
+
+/// The servers; `name` replaces the name in the URL of each that uses TLS.
+fn named(mut servers: Vec<Server>, name: Option<Arc<str>>) -> Vec<Server> {
+    for tls in servers.iter_mut().filter_map(|server| server.tls.as_mut()) {
+        *tls = name.clone().unwrap_or_else(|| Arc::clone(tls));
+    }
+    servers
+}
+
+/// After a single attempt nothing is sent again.
+fn check_retries(made: &Retries, table: &Table<'_>, context: &mut Context<'_>) {
+    if let (1, Some(place)) = (made.attempts, table.place("on")) {
+        let title = format!("`{}` never tries again", context.name());
+        let label = "says after what, but attempts = 1 is no retry";
+        context.warning(title, place, label);
+    }
+}
+
+/// A total time that is no longer than the one for a response, where both are written.
+fn check_timeouts(made: &UpstreamTimeouts, table: &Table<'_>, context: &mut Context<'_>) {
+    let written = table.place("total").zip(table.place("response"));
+    if let (Some((total, response)), true) = (
+        written,
+        made.total.is_some_and(|total| total <= made.response),
+    ) {
+        let title = format!("`{}.response` is never reached", context.name());
+        context
+            .warning(title, response, "the time for the head of a response")
+            .at(total, "the whole exchange ends before")
+            .help("write a longer `total` or a shorter `response`");
+    }
+}
+
+impl Retries {
+    fn after(&self) -> Retry {
+        let on = |event| self.on.iter().any(|at| at.value == event);
+        let statuses = [
+            (RetryOn::BadGateway, 502),
+            (RetryOn::Unavailable, 503),
+            (RetryOn::GatewayTimeout, 504),
+        ];
+        let statuses = statuses.into_iter().filter(|(after, _)| on(*after));
+        Retry {
+            connect_failure: on(RetryOn::ConnectFailure),
+            refused_stream: on(RetryOn::RefusedStream),
+            connection_closed: on(RetryOn::ConnectionClosed),
+            statuses: statuses.map(|(_, status)| status).collect(),
+        }
+    }
+}
+
+/// Keys that need another key, or exclude one.
+fn check_upstream(upstream: &Upstream, table: &Table<'_>, context: &mut Context<'_>) {
+    let tls = upstream.servers.iter().any(|server| server.tls.is_some());
+    for key in [
+        "ca_file",
+        "client_certificate",
+        "server_name",
+        "pinned_sha256",
+    ] {
+        if let (Some(place), false, false) = (table.place(key), tls, upstream.servers.is_empty()) {
+            let label = "no server of this upstream has an https URL";
+            context.error(
+                format!("`{key}` needs servers that speak TLS"),
+                place,
+                label,
+            );
+        }
+    }
+    pair(
+        table.place("client_certificate"),
+        table.place("client_key"),
+        context,
+    );
+    let http2 = table.place("http2").filter(|_| upstream.http2);
+    let header = table
+        .place("proxy_protocol")
+        .filter(|_| upstream.proxy_protocol != ProxyProtocol::Off);
+    if let (Some(http2), Some(place)) = (http2, header) {
+        let title = "a PROXY header cannot name the client on an HTTP/2 connection";
+        context
+            .error(title, place, "requests of many clients share one")
+            .at(http2, "since this is on")
+            .help("leave one of them out: X-Forwarded-For names the client of each request");
+    }
+    let hints = table.place("early_hints").filter(|_| upstream.early_hints);
+    if let (Some(http2), Some(place)) = (http2, hints) {
+        let title = "interim responses of an HTTP/2 upstream cannot be passed on";
+        context
+            .error(title, place, "none would be")
+            .at(http2, "since this is on");
     }
 }
 

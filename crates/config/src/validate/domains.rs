@@ -8,32 +8,13 @@ use std::sync::Arc;
 
 use super::limits::{Limits, Surroundings};
 use crate::context::Context;
-use crate::declare::forms;
 use crate::raw::{RawFile, RuleOfDescriptors};
+use crate::settings::EnvoyFile;
 use crate::source::{At, Place};
-use crate::text::Text;
-use crate::values::rate::{Rate as Written, Unit, rate};
+use crate::values::rate::{Rate as Written, Unit};
 use tollgate_limit::Rate;
 use tollgate_policy::Domains;
 use tollgate_policy::claims::domains::{DescriptorRule, Step};
-
-pub use envoy_files::EnvoyFile;
-pub(crate) use envoy_files::EnvoyFiles;
-
-forms! {
-    /// A rate that a request may ask for.
-    OverrideText -> Rate = override_rate;
-}
-
-fn override_rate(text: &At<Text>, context: &mut Context<'_>) -> Option<Rate> {
-    let read = rate(text.as_str()).map_err(|flaw| context.flaw(flaw, text));
-    let Written::Per { rate, .. } = read.ok()? else {
-        let title = "an override is a rate";
-        context.error(title, text.place, "Envoy cannot ask for this");
-        return None;
-    };
-    Some(rate)
-}
 
 /// The rates that a request may ask for, with their places.
 pub(crate) fn overrides(rates: &[Rate], context: &Context<'_>) -> Vec<At<Written>> {

@@ -7,13 +7,12 @@ use arc_swap::ArcSwap;
 
 use super::callers::{self, OwnNumbers};
 use super::{check_name, entries_of, jwt, names_of};
-use crate::context::{Context, Program};
-use crate::declare::forms;
+use crate::context::Context;
 use crate::lists::ShortOr;
-use crate::problem::{near_or, nearest};
+use crate::problem::nearest;
 use crate::raw::{RawFile, RawIdentity};
 use crate::source::{At, Place};
-use crate::text::Text;
+use crate::values::key_source::{UNVERIFIED_CLAIM, WHEN_MISSING};
 use tollgate_policy::identity::{Identity, Source, WhenMissing, WhenUnknown};
 
 #[derive(Debug, Default)]
@@ -27,13 +26,6 @@ pub(crate) struct Identities {
     /// Whether one of them could not be built; indices are then unusable for further checks.
     pub(crate) broken: bool,
 }
-
-forms! {
-    /// A source of a key.
-    KeySource -> Source = source;
-}
-
-pub(crate) const WHEN_MISSING: &str = "when_missing = \"refuse\" answers 401 (400 for a key in the body), \"skip\" leaves out the limits by this identity, \"use:address\" counts the client's address instead";
 
 /// Words with a meaning of their own in `per`.
 pub(crate) const SCOPES: [&str; 6] = [
@@ -145,52 +137,6 @@ fn identity(
         jwt,
     };
     Some((identity, path))
-}
-
-/// Why a claim needs `jwt`.
-pub(crate) const UNVERIFIED_CLAIM: &str =
-    "a client can write any claim into a token that is not verified";
-
-/// One source of a key.
-pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Source> {
-    const KINDS: [&str; 12] = [
-        "address",
-        "header",
-        "bearer",
-        "basic",
-        "cookie",
-        "query",
-        "path",
-        "jwt",
-        "client_certificate",
-        "json",
-        "form",
-        "graphql",
-    ];
-    let error = match Source::parse(text.as_str()) {
-        Ok(Source::Application) if context.program != Program::Service => {
-            let title = "`application` is no source of a key for a gateway";
-            let label = "only a service that has the limits in itself gives a request a key";
-            context.error(title, text.place, label);
-            return None;
-        }
-        Ok(source) => return Some(source),
-        Err(error) => error,
-    };
-    let title = format!("`{}` is no source of a key", text.as_str());
-    let kind = text.as_str().split(':').next().unwrap_or_default();
-    if KINDS.contains(&kind) {
-        return context.parsed(Err(error), title, text);
-    }
-    let label = near_or(kind, KINDS, "no such source");
-    let header = kind
-        .contains('-')
-        .then(|| format!("write \"header:{kind}\" for a header"));
-    context
-        .error(title, text.part(0, kind.len()), label)
-        .maybe_help(header)
-        .note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM`, `client_certificate`, `json:PATH`, `json-digest:PATH`, `form:NAME` and `graphql:operation`");
-    None
 }
 
 /// What happens to a request without the key, and the tier of clients identified by address.

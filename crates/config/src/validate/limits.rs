@@ -14,13 +14,13 @@ mod tiers;
 use std::sync::Arc;
 
 use super::callers::OwnNumbers;
+use super::costs::{self, Amounts};
 use super::{check_name, entries_of, leases, prices};
 use crate::context::Context;
 use crate::raw::{RawAlign, RawFile, RawLimit, RawTier, RawWindow};
 use crate::reader::Field;
 use crate::settings::Store;
 use crate::source::At;
-use crate::values::costs::{self, Amounts};
 use crate::values::rate::{Rate, Unit};
 use tiers::Tier;
 use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, WhenDown};

@@ -1,15 +1,13 @@
-//! Checks what was read: forms of values that take more than a parser, keys against each other, and
-//! tables against other tables. Every function reports all mistakes it finds and continues.
+//! Checks what was read: keys that depend on other tables, and tables against each other. Every function reports all
+//! mistakes it finds and continues.
 
-pub(crate) mod acme;
 pub(crate) mod callers;
-pub(crate) mod decide;
+mod costs;
 pub(crate) mod domains;
 pub(crate) mod identities;
 mod jwt;
 mod leases;
 pub(crate) mod limits;
-pub(crate) mod operators;
 pub(crate) mod prices;
 pub(crate) mod routes;
 pub(crate) mod server;

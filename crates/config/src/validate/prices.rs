@@ -4,40 +4,14 @@ use std::sync::Arc;
 
 use super::entries_of;
 use crate::context::Context;
-use crate::declare::forms;
 use crate::raw::{RawFile, RawLimit, RawPrice};
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::source::Place;
 use crate::values::costs::by_kind;
-use crate::values::quantity::micro_units;
+use crate::values::rate::is_currency;
 use tollgate_policy::body::usage::Usage;
 use tollgate_policy::claims::prices::{ModelPrices, Price, PriceIndex, Prices};
 use tollgate_policy::identity::source::Source;
 use tollgate_policy::{Cost, Settle, SettleFrom};
-
-forms! {
-    /// An amount of money, as micro-units: `"2.50"`.
-    Money -> u64 = money;
-}
-
-/// The highest price of a million tokens: a thousand million.
-const DEAREST: u64 = 1_000_000_000_000_000;
-
-fn money(text: &At<Text>, context: &mut Context<'_>) -> Option<u64> {
-    let written = text.as_str();
-    let price = micro_units(written).filter(|price| *price <= DEAREST);
-    if price.is_none() {
-        let title = format!("`{written}` is not a price");
-        let label = "a number like \"2.50\" was expected, with at most six digits after the point";
-        context.error(title, text.place, label);
-    }
-    price
-}
-
-/// Whether `text` is the code of a unit of money.
-pub(crate) fn is_currency(text: &str) -> bool {
-    text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_uppercase())
-}
 
 pub(crate) fn prices(raw: &RawFile, context: &mut Context<'_>) -> Option<Arc<Prices>> {
     let raw = &raw.prices.get()?.value;

@@ -8,8 +8,6 @@ mod matching;
 mod over_limit;
 mod target;
 
-pub(crate) use matching::{BodyPattern, HeaderPattern, MethodText};
-
 use std::sync::Arc;
 
 use super::limits::Limits;

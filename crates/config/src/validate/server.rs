@@ -1,40 +1,28 @@
-//! `[server]`, `[admin]`, `[log]`: forms of their values, and checks between their keys.
+//! `[server]`, `[admin]` and `[decide]`: checks between their keys, and between their listeners.
 
 use crate::context::Context;
-use crate::declare::forms;
-use crate::reader::Table;
-use crate::settings::{AccessLog, Admin, Listener, Server};
+use crate::settings::{AcmeChallenge, Admin, Decide, Listener, Operator, Server};
 use crate::source::At;
-use crate::text::Text;
 use crate::values::listener::same_socket;
 use tollgate_limit::Timestamp;
 use tollgate_policy::expiry::first_expiry;
 
-forms! {
-    /// A protocol that connections may be upgraded to.
-    Upgrade -> String = upgrade;
-    /// A pseudonym (RFC 9110 section 7.6.3), or `off`.
-    ViaName -> Option<String> = via;
-    /// A host name in the form of a Host header, without the port.
-    HostName -> String = host_name;
-    /// A text in lower case.
-    LowerCase -> String = |text, _| Some(text.as_str().to_ascii_lowercase());
-    /// Where the access log goes.
-    AccessLogTarget -> AccessLog = access_log;
-}
-
-pub(crate) fn check_server(server: &Server, table: &Table<'_>, context: &mut Context<'_>) {
-    let tls = server
-        .listen
-        .iter()
-        .any(|listener| matches!(listener, Listener::Tcp { tls: true, .. }));
-    let (certificates, client_ca) = (table.place("certificates"), table.place("client_ca"));
-    super::acme::check_acme(server, table, context);
-    if tls && certificates.is_none() && table.place("acme").is_none() {
+/// What the listeners need, and what cannot be written together.
+pub(crate) fn check_server(server: &At<Server>, context: &mut Context<'_>) {
+    let place_of = |key| context.place(&format!("server.{key}"));
+    let (certificates, acme) = (place_of("certificates"), place_of("acme"));
+    let (client_ca, client_certificates) = (place_of("client_ca"), place_of("client_certificates"));
+    let listen = place_of("listen").unwrap_or(server.place);
+    let redirect = place_of("redirect_to_https");
+    let has = |encrypted: bool| {
+        let is = |listener: &Listener| matches!(listener, Listener::Tcp { tls, .. } if *tls == encrypted);
+        server.listen.iter().any(is)
+    };
+    let (tls, plain) = (has(true), has(false));
+    if tls && certificates.is_none() && acme.is_none() {
         let entries = (0..).map_while(|at| context.place(&format!("server.listen[{at}]")));
         let mut entries = entries.filter(|place| context.sources.text(*place).contains("https:"));
-        let place = entries.next().or(table.place("listen"));
-        let place = place.unwrap_or(table.place);
+        let place = entries.next().unwrap_or(listen);
         context
             .error("an https listener needs a certificate", place, "TLS is spoken here")
             .help("add certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] to [server], or have it ordered: [server.acme]");
@@ -52,74 +40,44 @@ pub(crate) fn check_server(server: &Server, table: &Table<'_>, context: &mut Con
         let label = "no client can show a certificate without TLS";
         context.error("`client_ca` needs an https listener", place, label);
     }
-    if let (None, Some(place)) = (client_ca, table.place("client_certificates")) {
+    if let (None, Some(place)) = (client_ca, client_certificates) {
         let label = "no certificate could be verified";
         context.error("`client_certificates` needs `client_ca`", place, label);
     }
-}
-
-fn upgrade(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
-    let name = text.as_str();
-    if name.eq_ignore_ascii_case("h2c") {
-        let label = "it would be a tunnel past every limit";
-        context.error("an upgrade to `h2c` is never passed on", text.place, label);
-    }
-    if !name.split('/').all(is_token) {
-        let label = "a token was expected, like `websocket`";
-        context.error(format!("`{name}` is no protocol"), text.place, label);
-    }
-    Some(name.to_ascii_lowercase())
-}
-
-fn via(text: &At<Text>, context: &mut Context<'_>) -> Option<Option<String>> {
-    match text.as_str() {
-        "off" => Some(None),
-        name if is_token(name) && name.len() <= 64 => Some(Some(name.to_owned())),
-        name => {
-            let label = "a name without spaces, or \"off\", was expected";
-            context.error(format!("`{name}` cannot stand in Via"), text.place, label);
-            None
-        }
-    }
-}
-
-/// A token (RFC 9110 section 5.6.2).
-fn is_token(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(fits)
-}
-
-fn host_name(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
-    let name = text.as_str().trim_end_matches('.').to_ascii_lowercase();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.') {
-        return Some(name);
-    }
-    let title = format!("`{}` is not a host name", text.as_str());
-    context
-        .error(
-            title,
-            text.place,
-            "a name without scheme and port was expected",
-        )
-        .help("\"tollgate.internal\" is one; addresses and `localhost` need not be listed");
-    None
-}
-
-fn access_log(text: &At<Text>, context: &mut Context<'_>) -> Option<AccessLog> {
-    Some(match text.as_str() {
-        "stdout" => AccessLog::Stdout,
-        "stderr" => AccessLog::Stderr,
-        "off" => AccessLog::Off,
-        path if path.contains(['/', '.']) => AccessLog::File(context.path(text)),
-        other => {
-            let label = "\"stdout\", \"stderr\", \"off\" or a path was expected";
+    if let (Some(acme), Some(place)) = (&server.acme, acme) {
+        if let Some(other) = certificates {
+            let title = "`certificates` and `acme` are both written";
             context
-                .error(format!("`access` cannot be \"{other}\""), text.place, label)
-                .help(format!("a path has a `/` or a `.` in it: \"./{other}\""));
-            return None;
+                .either(title, place, other)
+                .help("`acme` orders the certificate of every https listener");
         }
-    })
+        if !tls {
+            let label = "its certificate would be shown nowhere";
+            context
+                .error("`acme` needs an https listener", place, label)
+                .help("listen on \"https://0.0.0.0:443\"");
+        }
+        if acme.challenge == AcmeChallenge::Http01 && !plain {
+            let place = context.place("server.acme.challenge").unwrap_or(place);
+            let label = "no http listener could answer it";
+            context
+                .error(
+                    "the challenge `http-01` needs an http listener",
+                    place,
+                    label,
+                )
+                .help("listen on \"http://0.0.0.0:80\" too, or leave `challenge` out");
+        }
+    }
+    if let (true, Some(place)) = (server.redirect_to_https, redirect)
+        && !(tls && plain)
+    {
+        let title = "`redirect_to_https` needs an http listener and an https listener";
+        let missing = if tls { "http" } else { "https" };
+        context
+            .error(title, place, format!("there is no {missing} listener"))
+            .help("listen = [\"http://0.0.0.0:80\", \"https://0.0.0.0:443\"]");
+    }
 }
 
 /// Warns of certificates that clients refuse, or soon will.
@@ -150,7 +108,7 @@ const EXPIRY_NEAR: u64 = 14;
 
 /// The admin listener must not be the public one, nor open to other machines unawares.
 pub(crate) fn check_admin(admin: &Admin, public: &Server, context: &mut Context<'_>) {
-    super::operators::check_operators(admin, context);
+    check_operators(admin, context);
     let (Some(listen), Some(place)) = (&admin.listen, context.place("admin.listen")) else {
         return;
     };
@@ -172,5 +130,69 @@ pub(crate) fn check_admin(admin: &Admin, public: &Server, context: &mut Context<
         context
             .warning(title, place, "every interface")
             .help("127.0.0.1, or the address of an internal interface, keeps it inside");
+    }
+}
+
+/// Operators differ, and users are known only on a Unix socket.
+fn check_operators(admin: &Admin, context: &mut Context<'_>) {
+    for (index, operator) in admin.operators.iter().enumerate() {
+        let place = |key: &str| format!("admin.operators[{index}].{key}");
+        let tcp = matches!(admin.listen, Some(Listener::Tcp { .. }));
+        if let (true, Some(place)) = (tcp, context.place(&place("user"))) {
+            let title = "`user` needs an admin listener on a Unix socket";
+            context
+                .error(title, place, "a TCP connection does not tell its user")
+                .help("listen = \"unix:/run/tollgate/admin.sock\", or give the operator a token");
+        }
+        let is_same = |other: &Operator| {
+            other.name == operator.name
+                || (other.token.is_some() && other.token == operator.token)
+                || (other.user.is_some() && other.user == operator.user)
+        };
+        let twice = admin.operators[..index].iter().any(is_same);
+        if let (true, Some(place)) = (twice, context.place(&place("name"))) {
+            let title = format!("operator `{}` is listed twice", operator.name);
+            context.error(title, place, "another one has this name, token or user");
+        }
+    }
+}
+
+/// The listeners for decisions must not be those for clients or for operators.
+pub(crate) fn check_decide(
+    decide: &Decide,
+    server: &Server,
+    admin: &Admin,
+    context: &mut Context<'_>,
+) {
+    for (index, one) in decide.listen.iter().enumerate() {
+        let others = [
+            (
+                server
+                    .listen
+                    .iter()
+                    .any(|other| same_socket(other, &one.listener)),
+                "clients connect here",
+            ),
+            (
+                admin
+                    .listen
+                    .iter()
+                    .any(|other| same_socket(other, &one.listener)),
+                "the admin listener is here",
+            ),
+        ];
+        let Some((_, label)) = others.into_iter().find(|(same, _)| *same) else {
+            continue;
+        };
+        let place = context
+            .place(&format!("decide.listen[{index}]"))
+            .or_else(|| context.place("decide.listen"));
+        context
+            .error(
+                "the listener for decisions is another one's",
+                place.unwrap_or_default(),
+                label,
+            )
+            .help("decisions are asked for on a port of their own");
     }
 }

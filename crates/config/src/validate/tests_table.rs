@@ -3,22 +3,13 @@
 use super::test_line::parse;
 use super::{entries_of, list_of, names_of};
 use crate::context::Context;
-use crate::declare::forms;
 use crate::problem::Flaw;
 use crate::problem::suggestion;
 use crate::raw::{RawFile, RawTest};
-use crate::reader::Table;
 use crate::settings::{Expect, Sent, TestCaller, TestCase};
 use crate::source::{At, Place};
-use crate::text::Text;
-use crate::values::responses::headers_of;
-use tollgate_limit::Timestamp;
+use crate::values::messages::headers_of;
 use tollgate_policy::identity::Identity;
-
-forms! {
-    /// The moment at which a test begins.
-    Start -> Timestamp = start;
-}
 
 /// Compiles `[[tests]]`. `identities`: compiled, by index.
 pub(crate) fn tests(
@@ -98,30 +89,6 @@ fn case(
     })
 }
 
-/// When a test begins.
-fn start(text: &At<Text>, context: &mut Context<'_>) -> Option<Timestamp> {
-    let read = text.as_str().parse::<jiff::Timestamp>().ok();
-    let micros = read.and_then(|moment| u64::try_from(moment.as_microsecond()).ok());
-    let Some(moment) = micros.map(Timestamp::from_micros) else {
-        let title = format!("`{}` is no moment", text.as_str());
-        let label = "a date and a time with its zone, like `2026-03-01T00:00:00Z`";
-        context.error(title, text.place, label);
-        return None;
-    };
-    if !(EARLIEST..=LATEST).contains(&moment) {
-        let title = "a test begins between the years 2025 and 2050";
-        let label = "outside the years for which calendar windows are computed";
-        context.error(title, text.place, label);
-        return None;
-    }
-    Some(moment)
-}
-
-/// 2025-01-01T00:00:00Z.
-const EARLIEST: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
-/// 2051-01-01T00:00:00Z.
-const LATEST: Timestamp = Timestamp::from_micros(2_556_144_000_000_000);
-
 /// Every request is allowed or refused.
 fn check_sums(expect: &Expect, place: Place, sent: &[Sent], context: &mut Context<'_>) {
     let all: u64 = sent.iter().map(|sent| sent.count).sum();
@@ -131,31 +98,6 @@ fn check_sums(expect: &Expect, place: Place, sent: &[Sent], context: &mut Contex
     if counted > all || (exact && counted != all) {
         let title = format!("{all} requests are sent, but {counted} are expected back");
         context.error(title, place, "every request is allowed or refused");
-    }
-}
-
-/// What a test expects must be possible.
-pub(crate) fn check_expect(expect: &Expect, table: &Table<'_>, context: &mut Context<'_>) {
-    if table.keys.is_empty() {
-        context
-            .error("a test that expects nothing", table.place, "an empty table")
-            .help("expect = { allowed = 20, refused = 1 }");
-    }
-    let Some((place, after)) = table.place("retry_after").zip(expect.retry_after) else {
-        return;
-    };
-    if expect.refused == Some(0) {
-        let title = "a wait is expected, but no refusal";
-        context.error(title, place, "only a refusal names a wait");
-    }
-    if !after.0.is_multiple_of(1_000_000) {
-        context
-            .error(
-                "`Retry-After` is whole seconds",
-                place,
-                "no client is ever told this",
-            )
-            .help("waits are rounded up to whole seconds: a wait of 100ms is \"1s\"");
     }
 }
 

@@ -268,7 +268,7 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
 
 /// A warning about the listener for clients: at its place in the file, unless another one is in force.
 fn of_listener<'c>(title: &str, label: &str, context: &'c mut Context<'_>) -> &'c mut Problem {
-    let replaced = context.listen.is_some();
+    let replaced = context.replaces_listener;
     match context.place("server.listen") {
         Some(place) if !replaced => context.warning(title, place, label),
         _ => {

@@ -1,25 +1,17 @@
-//! `[upstreams.*]`: forms of their values, checks between their keys, and the upstreams that routes
-//! name by their URL.
+//! `[upstreams.*]`, and the upstreams that routes name by their URL.
 
 use std::sync::Arc;
 
-use http::uri::Authority;
-
 use crate::context::Context;
-use crate::declare::forms;
-use crate::lists::{OneOrMany, ShortOr};
-use crate::raw::{RawFile, RawServer, Retries, RetryOn};
-use crate::reader::{Table, literal};
+use crate::raw::RawFile;
+use crate::reader::literal;
 use crate::source::At;
 use crate::text::Text;
-use crate::values::certificates::pair;
 use crate::values::servers::server;
 use tollgate_limit::Micros;
 use tollgate_policy::routes::{Route, RouteLimit};
-use tollgate_policy::upstream::{
-    HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, Upstream,
-};
-use tollgate_policy::{Rule, SettleFrom, UpstreamTimeouts};
+use tollgate_policy::upstream::{HostPolicy, ServerAddress, Upstream};
+use tollgate_policy::{Rule, SettleFrom};
 
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
@@ -120,172 +112,4 @@ impl Upstreams {
             }
         }
     }
-}
-
-forms! {
-    /// `keep`, `upstream` or a host.
-    HostHeader -> HostPolicy = host_policy;
-    /// A path.
-    HealthPath -> String = |text, context| {
-        let path = text.as_str();
-        if !path.starts_with('/') {
-            let title = "a health check's path begins with `/`";
-            context.error(title, text.place, "this one does not");
-        }
-        Some(path.to_owned())
-    };
-    /// Servers, each once: URLs, or tables with a weight.
-    Servers -> Vec<Server> as OneOrMany<ShortOr<Text, RawServer>> = servers;
-}
-
-fn servers(
-    list: &At<Vec<At<ShortOr<Text, RawServer>>>>,
-    context: &mut Context<'_>,
-) -> Option<Vec<Server>> {
-    let mut made: Vec<At<Server>> = Vec::new();
-    for at in &list.value {
-        let read = match &at.value {
-            ShortOr::Short(url) => server(&at.with(url.clone()), 1, context),
-            ShortOr::Table(table) => {
-                let weight = table.weight().value;
-                table.url.get().and_then(|url| server(url, weight, context))
-            }
-        };
-        let Some(server) = read else { continue };
-        let same = |other: &&At<Server>| {
-            other.address == server.address && other.base_path == server.base_path
-        };
-        if let Some(first) = made.iter().find(same) {
-            let title = format!("`{}` names a server twice", context.name());
-            context
-                .twice(title, at.place, first.place)
-                .help("to give it a larger share write { url = \"…\", weight = 2 }");
-        } else {
-            made.push(at.with(server));
-        }
-    }
-    if list.is_empty() {
-        let title = format!("`{}` is empty", context.name());
-        context
-            .error(title, list.place, "no servers")
-            .help("write servers = [\"http://10.0.0.1:3000\"]");
-    }
-    let unlike = |server: &&At<Server>| server.tls.is_some() != made[0].tls.is_some();
-    if let Some(at) = made.iter().find(unlike) {
-        let title = format!("`{}`: only some of them speak TLS", context.name());
-        context.warning(title, at.place, "unlike the first");
-    }
-    Some(made.into_iter().map(|at| at.value).collect())
-}
-
-/// The servers; `name` replaces the name in the URL of each that uses TLS.
-pub(crate) fn named(mut servers: Vec<Server>, name: Option<Arc<str>>) -> Vec<Server> {
-    for tls in servers.iter_mut().filter_map(|server| server.tls.as_mut()) {
-        *tls = name.clone().unwrap_or_else(|| Arc::clone(tls));
-    }
-    servers
-}
-
-/// After a single attempt nothing is sent again.
-pub(crate) fn check_retries(made: &Retries, table: &Table<'_>, context: &mut Context<'_>) {
-    if let (1, Some(place)) = (made.attempts, table.place("on")) {
-        let title = format!("`{}` never tries again", context.name());
-        let label = "says after what, but attempts = 1 is no retry";
-        context.warning(title, place, label);
-    }
-}
-
-/// A total time that is no longer than the one for a response, where both are written.
-pub(crate) fn check_timeouts(
-    made: &UpstreamTimeouts,
-    table: &Table<'_>,
-    context: &mut Context<'_>,
-) {
-    let written = table.place("total").zip(table.place("response"));
-    if let (Some((total, response)), true) = (
-        written,
-        made.total.is_some_and(|total| total <= made.response),
-    ) {
-        let title = format!("`{}.response` is never reached", context.name());
-        context
-            .warning(title, response, "the time for the head of a response")
-            .at(total, "the whole exchange ends before")
-            .help("write a longer `total` or a shorter `response`");
-    }
-}
-
-impl Retries {
-    pub(crate) fn after(&self) -> Retry {
-        let on = |event| self.on.iter().any(|at| at.value == event);
-        let statuses = [
-            (RetryOn::BadGateway, 502),
-            (RetryOn::Unavailable, 503),
-            (RetryOn::GatewayTimeout, 504),
-        ];
-        let statuses = statuses.into_iter().filter(|(after, _)| on(*after));
-        Retry {
-            connect_failure: on(RetryOn::ConnectFailure),
-            refused_stream: on(RetryOn::RefusedStream),
-            connection_closed: on(RetryOn::ConnectionClosed),
-            statuses: statuses.map(|(_, status)| status).collect(),
-        }
-    }
-}
-
-/// Keys that need another key, or exclude one.
-pub(crate) fn check_upstream(upstream: &Upstream, table: &Table<'_>, context: &mut Context<'_>) {
-    let tls = upstream.servers.iter().any(|server| server.tls.is_some());
-    for key in [
-        "ca_file",
-        "client_certificate",
-        "server_name",
-        "pinned_sha256",
-    ] {
-        if let (Some(place), false, false) = (table.place(key), tls, upstream.servers.is_empty()) {
-            let label = "no server of this upstream has an https URL";
-            context.error(
-                format!("`{key}` needs servers that speak TLS"),
-                place,
-                label,
-            );
-        }
-    }
-    pair(
-        table.place("client_certificate"),
-        table.place("client_key"),
-        context,
-    );
-    let http2 = table.place("http2").filter(|_| upstream.http2);
-    let header = table
-        .place("proxy_protocol")
-        .filter(|_| upstream.proxy_protocol != ProxyProtocol::Off);
-    if let (Some(http2), Some(place)) = (http2, header) {
-        let title = "a PROXY header cannot name the client on an HTTP/2 connection";
-        context
-            .error(title, place, "requests of many clients share one")
-            .at(http2, "since this is on")
-            .help("leave one of them out: X-Forwarded-For names the client of each request");
-    }
-    let hints = table.place("early_hints").filter(|_| upstream.early_hints);
-    if let (Some(http2), Some(place)) = (http2, hints) {
-        let title = "interim responses of an HTTP/2 upstream cannot be passed on";
-        context
-            .error(title, place, "none would be")
-            .at(http2, "since this is on");
-    }
-}
-
-fn host_policy(text: &At<Text>, context: &mut Context<'_>) -> Option<HostPolicy> {
-    Some(match text.as_str() {
-        "keep" => HostPolicy::Keep,
-        "upstream" => HostPolicy::Upstream,
-        name => match name.parse::<Authority>() {
-            Ok(authority) if !name.contains('@') => HostPolicy::Fixed(authority),
-            _ => {
-                let label = "\"keep\", \"upstream\" or a host name was expected";
-                context.error(format!("`{name}` is not a host"), text.place, label);
-                return None;
-            }
-        },
-    })
 }

@@ -1,9 +1,6 @@
-//! TLS towards servers: the name that certificates are verified for, pinned certificates, and the
-//! gateway's own certificate.
+//! Certificates and keys: the files that have them, pinned certificates, and the digests of tokens.
 
-use std::sync::Arc;
-
-use rustls_pki_types as pki_types;
+use std::path::PathBuf;
 
 use crate::context::Context;
 use crate::declare::forms;
@@ -11,10 +8,39 @@ use crate::lists::OneOrMany;
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_limit::hex;
+use tollgate_policy::identity::callers::digest_words;
+use tollgate_policy::identity::parse_digest;
+use tollgate_policy::upstream::PemFile;
+
+/// What is read from a file, for messages.
+const AUTHORITIES: &str = "authorities are read from here";
+const CHAIN: &str = "the certificate is read from here";
+const PRIVATE_KEY: &str = "the private key is read from here";
 
 forms! {
-    /// A name for certificates, without a port.
-    ServerName -> Arc<str> = server_name;
+    /// The path of a file with authorities that certificates are verified against.
+    Authorities -> PathBuf = |text, context| context.readable(text, AUTHORITIES);
+    /// The path of a file with a certificate chain.
+    Chain -> PathBuf = |text, context| context.readable(text, CHAIN);
+    /// The path of a file with a private key.
+    PrivateKey -> PathBuf = |text, context| context.readable(text, PRIVATE_KEY);
+    /// A file with authorities, and its content.
+    AuthoritiesPem -> PemFile = |text, context| pem(text, AUTHORITIES, context);
+    /// A file with a certificate chain, and its content.
+    ChainPem -> PemFile = |text, context| pem(text, CHAIN, context);
+    /// A file with a private key, and its content.
+    PrivateKeyPem -> PemFile = |text, context| pem(text, PRIVATE_KEY, context);
+}
+
+fn pem(text: &At<Text>, what: &str, context: &mut Context<'_>) -> Option<PemFile> {
+    let (path, content) = context.bytes(text, what)?;
+    let content = content.into();
+    Some(PemFile { path, content })
+}
+
+forms! {
+    /// The SHA-256 of a token.
+    TokenDigest -> [u8; 32] = token;
     /// The SHA-256 of a certificate.
     Pin -> [u8; 32] = pin;
     /// The certificates that servers may show.
@@ -46,19 +72,6 @@ pub(crate) fn pair(certificate: Option<Place>, key: Option<Place>, context: &mut
     context.error(title, place, label);
 }
 
-fn server_name(text: &At<Text>, context: &mut Context<'_>) -> Option<Arc<str>> {
-    let name = text.as_str().to_ascii_lowercase();
-    if pki_types::ServerName::try_from(name.as_str()).is_err() {
-        let title = format!("`{}` is not a server's name", text.as_str());
-        let label = "a host name or an address was expected, without a port";
-        context
-            .error(title, text.place, label)
-            .help("it is one of the names in the certificate: \"app.internal\"");
-        return None;
-    }
-    Some(name.into())
-}
-
 /// 64 hex digits, with colons between them as `openssl` writes them or without.
 fn pin(text: &At<Text>, context: &mut Context<'_>) -> Option<[u8; 32]> {
     let digest = hex::bytes(&text.as_str().replace(':', ""));
@@ -70,4 +83,22 @@ fn pin(text: &At<Text>, context: &mut Context<'_>) -> Option<[u8; 32]> {
             .help("`openssl x509 -in server.pem -noout -fingerprint -sha256` prints them");
     }
     digest
+}
+
+fn token(text: &At<Text>, context: &mut Context<'_>) -> Option<[u8; 32]> {
+    let error = match parse_digest(text.as_str()) {
+        Ok(digest) => return Some(digest),
+        Err(error) => error,
+    };
+    if text.as_str().starts_with("sha256:") {
+        context.error("this is not a SHA-256", text.place, error.message);
+    } else {
+        let digest = digest_words(text.as_str().as_bytes());
+        let title = "an operator's token is written in plain text in the file";
+        let label = "operators are listed by the SHA-256 of their token";
+        let problem = context.error(title, text.place, label);
+        problem.secret = true;
+        problem.help(format!("if this is the token itself, write \"{digest}\""));
+    }
+    None
 }

@@ -1,4 +1,4 @@
-//! Forms of values in the file: durations, sizes, shares, numbers that may be `auto`, and the files that it names.
+//! Forms of values in the file: durations, moments, sizes, shares, numbers that may be `auto`, and where the access log goes.
 
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -10,14 +10,13 @@ use toml::de::DeValue;
 use super::quantity::{bytes_words, duration, refusals, share, size};
 use crate::context::Context;
 use crate::declare::forms;
+use crate::defs::Defs;
 use crate::problem::Flaw;
 use crate::reader::{Node, Read};
 use crate::scalar::outside;
-use crate::schema::Defs;
 use crate::source::At;
 use crate::text::Text;
-use tollgate_limit::Micros;
-use tollgate_policy::upstream::PemFile;
+use tollgate_limit::{Micros, Timestamp};
 
 /// Reads a string and parses it; a mistake is reported at its own place.
 pub(crate) fn parsed<T>(
@@ -236,28 +235,57 @@ impl<T: Read<Value = T> + TryFrom<u64>> Read for Auto<T> {
 /// Durations in the schema: numbers with units, the largest unit first.
 const TIME: &str = "^(?=[0-9])([0-9]+(w|weeks?))?([0-9]+(d|days?))?([0-9]+(h|hours?))?([0-9]+(m|min|minutes?))?([0-9]+(s|sec|seconds?))?([0-9]+ms)?([0-9]+us)?$";
 
-/// What is read from a file, for messages.
-const AUTHORITIES: &str = "authorities are read from here";
-const CHAIN: &str = "the certificate is read from here";
-const PRIVATE_KEY: &str = "the private key is read from here";
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    Stdout,
+    Stderr,
+    Off,
+    File(PathBuf),
+}
 
 forms! {
-    /// The path of a file with authorities that certificates are verified against.
-    Authorities -> PathBuf = |text, context| context.readable(text, AUTHORITIES);
-    /// The path of a file with a certificate chain.
-    Chain -> PathBuf = |text, context| context.readable(text, CHAIN);
-    /// The path of a file with a private key.
-    PrivateKey -> PathBuf = |text, context| context.readable(text, PRIVATE_KEY);
-    /// A file with authorities, and its content.
-    AuthoritiesPem -> PemFile = |text, context| pem(text, AUTHORITIES, context);
-    /// A file with a certificate chain, and its content.
-    ChainPem -> PemFile = |text, context| pem(text, CHAIN, context);
-    /// A file with a private key, and its content.
-    PrivateKeyPem -> PemFile = |text, context| pem(text, PRIVATE_KEY, context);
+    /// Where the access log goes.
+    AccessLogTarget -> AccessLog = access_log;
+    /// The moment at which a test begins.
+    Start -> Timestamp = start;
 }
 
-fn pem(text: &At<Text>, what: &str, context: &mut Context<'_>) -> Option<PemFile> {
-    let (path, content) = context.bytes(text, what)?;
-    let content = content.into();
-    Some(PemFile { path, content })
+fn access_log(text: &At<Text>, context: &mut Context<'_>) -> Option<AccessLog> {
+    Some(match text.as_str() {
+        "stdout" => AccessLog::Stdout,
+        "stderr" => AccessLog::Stderr,
+        "off" => AccessLog::Off,
+        path if path.contains(['/', '.']) => AccessLog::File(context.path(text)),
+        other => {
+            let label = "\"stdout\", \"stderr\", \"off\" or a path was expected";
+            context
+                .error(format!("`access` cannot be \"{other}\""), text.place, label)
+                .help(format!("a path has a `/` or a `.` in it: \"./{other}\""));
+            return None;
+        }
+    })
 }
+
+/// When a test begins.
+fn start(text: &At<Text>, context: &mut Context<'_>) -> Option<Timestamp> {
+    let read = text.as_str().parse::<jiff::Timestamp>().ok();
+    let micros = read.and_then(|moment| u64::try_from(moment.as_microsecond()).ok());
+    let Some(moment) = micros.map(Timestamp::from_micros) else {
+        let title = format!("`{}` is no moment", text.as_str());
+        let label = "a date and a time with its zone, like `2026-03-01T00:00:00Z`";
+        context.error(title, text.place, label);
+        return None;
+    };
+    if !(EARLIEST..=LATEST).contains(&moment) {
+        let title = "a test begins between the years 2025 and 2050";
+        let label = "outside the years for which calendar windows are computed";
+        context.error(title, text.place, label);
+        return None;
+    }
+    Some(moment)
+}
+
+/// 2025-01-01T00:00:00Z.
+const EARLIEST: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
+/// 2051-01-01T00:00:00Z.
+const LATEST: Timestamp = Timestamp::from_micros(2_556_144_000_000_000);

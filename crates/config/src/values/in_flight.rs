@@ -5,9 +5,9 @@ use toml::de::DeValue;
 
 use crate::context::Context;
 use crate::declare::table;
+use crate::defs::Defs;
 use crate::reader::{Node, Read, mismatch};
 use crate::scalar::from_variable;
-use crate::schema::Defs;
 use crate::text::Text;
 
 table! {

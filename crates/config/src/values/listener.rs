@@ -1,13 +1,57 @@
 //! Addresses that the gateway listens on.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::{OneOrMany, OrBroken};
-use crate::settings::Listener;
 use crate::source::At;
 use crate::text::Text;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Listener {
+    Tcp { address: SocketAddr, tls: bool },
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp {
+                address,
+                tls: false,
+            } => write!(f, "http://{address}"),
+            Self::Tcp { address, tls: true } => write!(f, "https://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// An address over which other programs ask for decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecideListener {
+    pub listener: Listener,
+    pub protocol: DecideProtocol,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecideProtocol {
+    /// Over HTTP: `/check` and JSON.
+    Http,
+    /// Over gRPC: Envoy's rate limit service.
+    Grpc,
+}
+
+impl fmt::Display for DecideListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.listener, self.protocol) {
+            (Listener::Tcp { address, .. }, DecideProtocol::Grpc) => write!(f, "grpc://{address}"),
+            (listener, _) => listener.fmt(f),
+        }
+    }
+}
 
 forms! {
     /// `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
@@ -19,6 +63,15 @@ forms! {
     /// One listener or several, each once.
     Listeners -> Vec<Listener> as OneOrMany<OrBroken<ListenerText>> = |list, context| {
         Some(each_once(list, same_socket, context))
+    };
+    /// `http://ADDRESS:PORT`, `grpc://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
+    DecideListenerText -> DecideListener = decide_listener;
+    /// One listener or several, each once.
+    DecideListeners -> Vec<DecideListener> as OneOrMany<OrBroken<DecideListenerText>> = |list, context| {
+        let same = |one: &DecideListener, other: &DecideListener| {
+            same_socket(&one.listener, &other.listener)
+        };
+        Some(each_once(list, same, context))
     };
 }
 
@@ -111,5 +164,28 @@ pub(crate) fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Lis
     context
         .error(format!("cannot listen on `{written}`"), place, label)
         .help(HELP);
+    None
+}
+
+fn decide_listener(text: &At<Text>, context: &mut Context<'_>) -> Option<DecideListener> {
+    const HELP: &str = "keep it on 127.0.0.1, a Unix socket or an internal network";
+    let grpc = text.as_str().strip_prefix("grpc://");
+    let (address, protocol) = match grpc {
+        Some(rest) => (text.with(Text::plain(rest)), DecideProtocol::Grpc),
+        None => (text.clone(), DecideProtocol::Http),
+    };
+    let listener = listener(&address, context)?;
+    let problem = match (&listener, protocol) {
+        (Listener::Tcp { tls: true, .. }, _) => (
+            "decisions are not asked for over TLS",
+            "http, grpc or unix were expected",
+        ),
+        (Listener::Unix(_), DecideProtocol::Grpc) => (
+            "`grpc://` is followed by an address",
+            "grpc://ADDRESS:PORT was expected",
+        ),
+        _ => return Some(DecideListener { listener, protocol }),
+    };
+    context.error(problem.0, text.place, problem.1).help(HELP);
     None
 }

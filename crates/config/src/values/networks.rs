@@ -1,14 +1,13 @@
-//! `[address]`: networks, and whether trust in proxies is stated once.
+//! Networks of clients and of proxies.
 
 use std::net::IpAddr;
 
 use crate::context::Context;
 use crate::declare::forms;
-use crate::reader::Table;
 use crate::source::{At, Place};
 use crate::text::Text;
 use ipnet::IpNet;
-use tollgate_policy::identity::address::{AddressPolicy, NetSet};
+use tollgate_policy::identity::address::NetSet;
 
 forms! {
     /// A network, or one address.
@@ -75,33 +74,4 @@ fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
         }
     }
     None
-}
-
-/// Proxies are trusted by their addresses or by their number, and are no clients themselves.
-pub(crate) fn check_address(address: &AddressPolicy, table: &Table<'_>, context: &mut Context<'_>) {
-    if let (Some(exempt), Some(proxies)) = (table.place("exempt"), table.place("trusted_proxies"))
-        && address.exempt.overlaps(&address.trusted_proxies)
-    {
-        let label = "a request that comes from there without a forwarding header has no limit";
-        context
-            .warning("a trusted proxy is exempt", exempt, label)
-            .at(proxies, "the proxies")
-            .help("name the clients that need no limit, not the proxies that they come through");
-    }
-    let places = (table.place("trusted_hops"), table.place("trusted_proxies"));
-    if let (Some(hops), Some(proxies)) = places {
-        let title = "proxies are trusted by their addresses or by their number";
-        context.either(title, hops, proxies).help(
-            "addresses are safer: a client that reaches the gateway past the proxies is then not believed",
-        );
-    }
-    let places = (table.place("trusted_hops"), table.place("header"));
-    if let (Some(hops), Some(header)) = places
-        && address.header.of_client().is_some()
-    {
-        let title = "a header that has the client alone is believed by the address of the proxy";
-        context
-            .either(title, hops, header)
-            .help("write `trusted_proxies` in place of `trusted_hops`");
-    }
 }

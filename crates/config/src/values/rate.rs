@@ -1,16 +1,18 @@
-//! The rate grammar: `"100/minute"`, `"10/10s"`, `"unlimited"`.
+//! Rates: `"100/minute"`, `"10/10s"`, `"50 USD/month"`, `"unlimited"`; and prices.
 
 use serde_json::{Value, json};
 
 use super::forms::parsed;
 use super::quantity::{duration, micro_units, unit};
 use crate::context::Context;
+use crate::declare::forms;
+use crate::defs::Defs;
 use crate::problem::Flaw;
 use crate::problem::near_or;
 use crate::reader::{Node, Read};
-use crate::schema::Defs;
 use crate::slips;
-use crate::validate::prices::is_currency;
+use crate::source::At;
+use crate::text::Text;
 use tollgate_limit::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +255,42 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
     duration(word)
         .map(|span| (span, Unit::Span))
         .map_err(|flaw| flaw.shifted(indent))
+}
+
+forms! {
+    /// A rate that a request may ask for.
+    OverrideText -> tollgate_limit::Rate = override_rate;
+    /// An amount of money, as micro-units: `"2.50"`.
+    Money -> u64 = money;
+}
+
+fn override_rate(text: &At<Text>, context: &mut Context<'_>) -> Option<tollgate_limit::Rate> {
+    let read = rate(text.as_str()).map_err(|flaw| context.flaw(flaw, text));
+    let Rate::Per { rate, .. } = read.ok()? else {
+        let title = "an override is a rate";
+        context.error(title, text.place, "Envoy cannot ask for this");
+        return None;
+    };
+    Some(rate)
+}
+
+/// The highest price of a million tokens: a thousand million.
+const DEAREST: u64 = 1_000_000_000_000_000;
+
+fn money(text: &At<Text>, context: &mut Context<'_>) -> Option<u64> {
+    let written = text.as_str();
+    let price = micro_units(written).filter(|price| *price <= DEAREST);
+    if price.is_none() {
+        let title = format!("`{written}` is not a price");
+        let label = "a number like \"2.50\" was expected, with at most six digits after the point";
+        context.error(title, text.place, label);
+    }
+    price
+}
+
+/// Whether `text` is the code of a unit of money.
+pub(crate) fn is_currency(text: &str) -> bool {
+    text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 /// Rates in the schema: a number above zero, and a unit or a duration with units.

@@ -1,4 +1,4 @@
-//! The URL of an upstream's server: `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
+//! Servers that the gateway connects to: `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
 
 use std::sync::Arc;
 
@@ -6,11 +6,41 @@ use http::Uri;
 use http::uri::Authority;
 
 use crate::context::Context;
-use crate::declare::forms;
-use crate::settings::Secret;
+use crate::declare::{forms, table};
+use crate::lists::{OneOrMany, ShortOr};
 use crate::source::At;
-use crate::text::Text;
-use tollgate_policy::upstream::{Server, ServerAddress};
+use crate::text::{Secret, Text};
+use tollgate_policy::upstream::{HostPolicy, Server, ServerAddress};
+
+table! {
+    /// One server of an upstream.
+    RawServer {
+        /// Where it is: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
+        @required("{ url = \"http://10.0.0.2:3000\", weight = 2 }") url: Text => "http://10.0.0.2:3000",
+        /// Its share among the servers, 1 to 1000.
+        weight: u32 [1..=1000] = 1 => 2,
+    }
+}
+
+forms! {
+    /// `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
+    ServiceUrl -> Server = |text, context| server(text, 1, context);
+    /// A secret, which must come from the environment.
+    ServiceSecret -> Secret = secret;
+    /// `keep`, `upstream` or a host.
+    HostHeader -> HostPolicy = host_policy;
+    /// A path.
+    HealthPath -> String = |text, context| {
+        let path = text.as_str();
+        if !path.starts_with('/') {
+            let title = "a health check's path begins with `/`";
+            context.error(title, text.place, "this one does not");
+        }
+        Some(path.to_owned())
+    };
+    /// Servers, each once: URLs, or tables with a weight.
+    Servers -> Vec<Server> as OneOrMany<ShortOr<Text, RawServer>> = servers;
+}
 
 pub(crate) fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Server> {
     let written = text.as_str();
@@ -72,11 +102,59 @@ fn over_tcp(written: &str, weight: u32) -> Result<Server, &'static str> {
     })
 }
 
-forms! {
-    /// `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
-    ServiceUrl -> Server = |text, context| server(text, 1, context);
-    /// A secret, which must come from the environment.
-    ServiceSecret -> Secret = secret;
+fn servers(
+    list: &At<Vec<At<ShortOr<Text, RawServer>>>>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Server>> {
+    let mut made: Vec<At<Server>> = Vec::new();
+    for at in &list.value {
+        let read = match &at.value {
+            ShortOr::Short(url) => server(&at.with(url.clone()), 1, context),
+            ShortOr::Table(table) => {
+                let weight = table.weight().value;
+                table.url.get().and_then(|url| server(url, weight, context))
+            }
+        };
+        let Some(server) = read else { continue };
+        let same = |other: &&At<Server>| {
+            other.address == server.address && other.base_path == server.base_path
+        };
+        if let Some(first) = made.iter().find(same) {
+            let title = format!("`{}` names a server twice", context.name());
+            context
+                .twice(title, at.place, first.place)
+                .help("to give it a larger share write { url = \"…\", weight = 2 }");
+        } else {
+            made.push(at.with(server));
+        }
+    }
+    if list.is_empty() {
+        let title = format!("`{}` is empty", context.name());
+        context
+            .error(title, list.place, "no servers")
+            .help("write servers = [\"http://10.0.0.1:3000\"]");
+    }
+    let unlike = |server: &&At<Server>| server.tls.is_some() != made[0].tls.is_some();
+    if let Some(at) = made.iter().find(unlike) {
+        let title = format!("`{}`: only some of them speak TLS", context.name());
+        context.warning(title, at.place, "unlike the first");
+    }
+    Some(made.into_iter().map(|at| at.value).collect())
+}
+
+fn host_policy(text: &At<Text>, context: &mut Context<'_>) -> Option<HostPolicy> {
+    Some(match text.as_str() {
+        "keep" => HostPolicy::Keep,
+        "upstream" => HostPolicy::Upstream,
+        name => match name.parse::<Authority>() {
+            Ok(authority) if !name.contains('@') => HostPolicy::Fixed(authority),
+            _ => {
+                let label = "\"keep\", \"upstream\" or a host name was expected";
+                context.error(format!("`{name}` is not a host"), text.place, label);
+                return None;
+            }
+        },
+    })
 }
 
 fn secret(text: &At<Text>, context: &mut Context<'_>) -> Option<Secret> {

@@ -7,7 +7,7 @@ use crate::calendar;
 use crate::raw::{RawAlign, RawTier, RawWindow};
 use crate::reader::Mirror;
 use crate::source::{At, Place};
-use crate::values::costs::Amounts;
+use crate::validate::costs::Amounts;
 use crate::values::in_flight::InFlight;
 use crate::values::rate::{Currency, Rate, Unit, money_flaw};
 use tollgate_limit::{

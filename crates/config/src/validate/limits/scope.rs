@@ -7,8 +7,9 @@ use crate::reader::Field;
 use crate::slips;
 use crate::source::{At, Place};
 use crate::text::Text;
-use crate::validate::identities::{SCOPES, UNVERIFIED_CLAIM, WHEN_MISSING, source};
+use crate::validate::identities::SCOPES;
 use crate::validate::{entries_of, names_of};
+use crate::values::key_source::{UNVERIFIED_CLAIM, WHEN_MISSING, source};
 use tollgate_policy::{Scope, ScopePart};
 
 /// `per`. `identities`: their names by index.

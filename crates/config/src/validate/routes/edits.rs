@@ -8,7 +8,7 @@ use crate::reader::Field;
 use crate::source::At;
 use crate::text::Text;
 use crate::validate::entries_of;
-use crate::values::responses::headers_of;
+use crate::values::messages::headers_of;
 use tollgate_policy::routes::{HeaderEdits, Pattern, Segment, Template};
 
 pub(super) fn edits(

@@ -1,18 +1,14 @@
 //! `match`: the requests that a route takes.
 
-use http::{HeaderValue, Method};
-
 use crate::context::Context;
-use crate::declare::forms;
 use crate::lists::ShortOr;
 use crate::raw::{RawMatch, RawRoute};
 use crate::reader::Field;
 use crate::source::{At, Place};
 use crate::text::Text;
 use crate::validate::{entries_of, is_read};
-use crate::values::responses::{header_value, headers_of};
+use crate::values::messages::headers_of;
 use tollgate_policy::identity::source::Source;
-use tollgate_policy::routes::method::is_in_capitals;
 use tollgate_policy::routes::pattern::Segment;
 use tollgate_policy::routes::{HostPattern, Pattern};
 
@@ -112,26 +108,4 @@ fn never_empty(part: &str, place: Place, context: &mut Context<'_>) {
     context
         .error(title, place, label)
         .help("write the value that the route takes, or \"*\" for any; requests without one take a route without this condition");
-}
-
-forms! {
-    /// A method.
-    MethodText -> Method = |text, context| {
-        let method = text.as_str().parse().ok();
-        let method = method.filter(|_| is_in_capitals(text.as_str()));
-        if method.is_none() {
-            let title = format!("`{}` is no method", text.as_str());
-            context.error(title, text.place, "methods are written in capitals, like `GET`");
-        }
-        method
-    };
-    /// The value that a part of the body must have, or `*`.
-    BodyPattern -> Option<String> = |text, _context| {
-        Some((text.as_str() != "*").then(|| text.as_str().to_owned()))
-    };
-    /// The value that a header must have, or `*`.
-    HeaderPattern -> Option<HeaderValue> = |text, context| match text.as_str() {
-        "*" => Some(None),
-        _ => header_value(text, context).map(Some),
-    };
 }

@@ -1,12 +1,13 @@
-//! `[server.acme]` and `redirect_to_https`: forms of their values, and what they need of the listeners.
+//! Names of hosts, servers, protocols and mailboxes.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+
+use rustls_pki_types as pki_types;
 
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::{OneOrMany, OrBroken};
-use crate::reader::Table;
-use crate::settings::{AcmeChallenge, Listener, Server};
 use crate::source::At;
 use crate::text::Text;
 
@@ -19,6 +20,16 @@ forms! {
     AcmeDirectory -> String = directory;
     /// The mail address of one person or list.
     Email -> String = email;
+    /// A protocol that connections may be upgraded to.
+    Upgrade -> String = upgrade;
+    /// A pseudonym (RFC 9110 section 7.6.3), or `off`.
+    ViaName -> Option<String> = via;
+    /// A host name in the form of a Host header, without the port.
+    HostName -> String = host_name;
+    /// A text in lower case.
+    LowerCase -> String = |text, _| Some(text.as_str().to_ascii_lowercase());
+    /// A name for certificates, without a port.
+    ServerName -> Arc<str> = server_name;
 }
 
 fn hosts(list: &At<Vec<At<Option<String>>>>, context: &mut Context<'_>) -> Option<Vec<String>> {
@@ -93,47 +104,65 @@ fn email(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
     None
 }
 
-/// The listeners that certificates, challenges and redirects need, and what cannot be written together.
-pub(crate) fn check_acme(server: &Server, table: &Table<'_>, context: &mut Context<'_>) {
-    let is = |encrypted: bool| move |listener: &Listener| matches!(listener, Listener::Tcp { tls, .. } if *tls == encrypted);
-    let (encrypted, plain) = (
-        server.listen.iter().any(is(true)),
-        server.listen.iter().any(is(false)),
-    );
-    if let (Some(acme), Some(place)) = (&server.acme, table.place("acme")) {
-        if let Some(other) = table.place("certificates") {
-            let title = "`certificates` and `acme` are both written";
-            context
-                .either(title, place, other)
-                .help("`acme` orders the certificate of every https listener");
-        }
-        if !encrypted {
-            let label = "its certificate would be shown nowhere";
-            context
-                .error("`acme` needs an https listener", place, label)
-                .help("listen on \"https://0.0.0.0:443\"");
-        }
-        if acme.challenge == AcmeChallenge::Http01 && !plain {
-            let place = context.place("server.acme.challenge").unwrap_or(place);
-            let label = "no http listener could answer it";
-            context
-                .error(
-                    "the challenge `http-01` needs an http listener",
-                    place,
-                    label,
-                )
-                .help("listen on \"http://0.0.0.0:80\" too, or leave `challenge` out");
+fn upgrade(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
+    let name = text.as_str();
+    if name.eq_ignore_ascii_case("h2c") {
+        let label = "it would be a tunnel past every limit";
+        context.error("an upgrade to `h2c` is never passed on", text.place, label);
+    }
+    if !name.split('/').all(is_token) {
+        let label = "a token was expected, like `websocket`";
+        context.error(format!("`{name}` is no protocol"), text.place, label);
+    }
+    Some(name.to_ascii_lowercase())
+}
+
+fn via(text: &At<Text>, context: &mut Context<'_>) -> Option<Option<String>> {
+    match text.as_str() {
+        "off" => Some(None),
+        name if is_token(name) && name.len() <= 64 => Some(Some(name.to_owned())),
+        name => {
+            let label = "a name without spaces, or \"off\", was expected";
+            context.error(format!("`{name}` cannot stand in Via"), text.place, label);
+            None
         }
     }
-    if let (true, Some(place)) = (server.redirect_to_https, table.place("redirect_to_https"))
-        && !(encrypted && plain)
-    {
-        let title = "`redirect_to_https` needs an http listener and an https listener";
-        let missing = if encrypted { "http" } else { "https" };
+}
+
+/// A token (RFC 9110 section 5.6.2).
+fn is_token(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(fits)
+}
+
+fn host_name(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
+    let name = text.as_str().trim_end_matches('.').to_ascii_lowercase();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.') {
+        return Some(name);
+    }
+    let title = format!("`{}` is not a host name", text.as_str());
+    context
+        .error(
+            title,
+            text.place,
+            "a name without scheme and port was expected",
+        )
+        .help("\"tollgate.internal\" is one; addresses and `localhost` need not be listed");
+    None
+}
+
+fn server_name(text: &At<Text>, context: &mut Context<'_>) -> Option<Arc<str>> {
+    let name = text.as_str().to_ascii_lowercase();
+    if pki_types::ServerName::try_from(name.as_str()).is_err() {
+        let title = format!("`{}` is not a server's name", text.as_str());
+        let label = "a host name or an address was expected, without a port";
         context
-            .error(title, place, format!("there is no {missing} listener"))
-            .help("listen = [\"http://0.0.0.0:80\", \"https://0.0.0.0:443\"]");
+            .error(title, text.place, label)
+            .help("it is one of the names in the certificate: \"app.internal\"");
+        return None;
     }
+    Some(name.into())
 }
 
 /// As many names as Let's Encrypt puts into one certificate.

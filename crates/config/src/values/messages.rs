@@ -1,14 +1,58 @@
-use http::{HeaderName, HeaderValue};
+//! Parts of messages: methods, names and values of headers, bodies of refusals.
+
+use http::{HeaderName, HeaderValue, Method};
 
 use crate::context::Context;
-use crate::declare::forms;
+use crate::declare::{forms, table, words};
 use crate::lists::{OneOrMany, ShortOr};
 use crate::problem::suggestion;
-use crate::raw::{RawDialect, RawRefusal, RawRefusalForm};
-use crate::reader::Table;
 use crate::source::{At, Place};
 use crate::text::Text;
-use tollgate_policy::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Responses};
+use tollgate_policy::routes::method::is_in_capitals;
+use tollgate_policy::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody};
+
+words! {
+    /// A form of refusals that needs no text of its own.
+    pub(crate) enum RawRefusalForm {
+        /// JSON-RPC errors.
+        JsonRpc = "json-rpc",
+        /// Problem documents with `error.message`, which the clients of OpenAI, Anthropic and LiteLLM print. Unlike the other forms also for
+        /// what is refused for another reason than a limit: 400, 401, 404, 413.
+        OpenAi = "openai",
+    }
+}
+
+table! {
+    /// A refusal body in place of problem+json.
+    RawRefusal {
+        /// The body; placeholders of the refusal such as `{limits}` and `{retry_after}` are filled in.
+        body: Text => "{\"error\": \"slow down\", \"retry_after\": {retry_after}}",
+        /// A file that holds the body, in place of `body`.
+        body_file: Text => "refusal.html",
+        /// Its content type.
+        @required("content_type = \"text/plain; charset=utf-8\"") content_type: HeaderText => "application/json",
+    }
+}
+
+words! {
+    /// A dialect of quota headers.
+    pub(crate) enum RawDialect {
+        /// `RateLimit` and `RateLimit-Policy`, the IETF draft (revision 11).
+        Draft11 = "ratelimit",
+        /// The same, under the name of its revision.
+        Draft11Named = "draft-11",
+        /// The names of the draft's next revision.
+        DraftNext = "draft-next",
+        /// One `RateLimit` header as `limit=, remaining=, reset=`.
+        Draft07 = "draft-07",
+        /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`.
+        Draft06 = "draft-06",
+        /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
+        XRateLimit = "x-ratelimit",
+        /// None.
+        Off = "off",
+    }
+}
 
 forms! {
     /// The value of a header.
@@ -19,6 +63,25 @@ forms! {
     QuotaHeaders -> Vec<Dialect> as OneOrMany<RawDialect> = |list, context| Some(dialects(list, context));
     /// A refusal body, of the file or of a route.
     Refusal -> RefusalBody as ShortOr<RawRefusalForm, RawRefusal> = refusal;
+    /// A method.
+    MethodText -> Method = |text, context| {
+        let method = text.as_str().parse().ok();
+        let method = method.filter(|_| is_in_capitals(text.as_str()));
+        if method.is_none() {
+            let title = format!("`{}` is no method", text.as_str());
+            context.error(title, text.place, "methods are written in capitals, like `GET`");
+        }
+        method
+    };
+    /// The value that a part of the body must have, or `*`.
+    BodyPattern -> Option<String> = |text, _context| {
+        Some((text.as_str() != "*").then(|| text.as_str().to_owned()))
+    };
+    /// The value that a header must have, or `*`.
+    HeaderPattern -> Option<HeaderValue> = |text, context| match text.as_str() {
+        "*" => Some(None),
+        _ => header_value(text, context).map(Some),
+    };
 }
 
 pub(crate) fn header_value(text: &At<Text>, context: &mut Context<'_>) -> Option<HeaderValue> {
@@ -86,24 +149,6 @@ fn dialects(list: &At<Vec<At<RawDialect>>>, context: &mut Context<'_>) -> Vec<Di
         );
     }
     headers
-}
-
-/// `reset` is for some of the dialects, and JSON-RPC for some of the routes.
-pub(crate) fn check_responses(made: &Responses, table: &Table<'_>, context: &mut Context<'_>) {
-    if let (Some(place), Some(RefusalBody::JsonRpc)) = (table.place("refusal"), &made.refusal) {
-        let label = "the ids of calls are read from the body, which costs every request";
-        context
-            .error("refusals as JSON-RPC errors are for a route", place, label)
-            .help("write refusal = \"json-rpc\" on the routes that take JSON-RPC");
-    }
-    let mut dialects = made.headers.iter();
-    let legacy = dialects.any(|dialect| matches!(dialect, Dialect::XRateLimit | Dialect::Draft06));
-    if let (Some(place), false) = (table.place("reset"), legacy) {
-        let title = "`reset` means nothing to the dialects that are sent";
-        context
-            .warning(title, place, "for legacy headers")
-            .help("add \"x-ratelimit\" to `headers`");
-    }
 }
 
 fn refusal(
