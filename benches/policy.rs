@@ -28,7 +28,8 @@ fn main() {
         for path in &paths {
             assert!(
                 router
-                    .find(&Method::GET, "api.example.com", path, &headers)
+                    .find(&Method::GET, "api.example.com", path, &headers, None)
+                    .matched
                     .is_some(),
                 "{path} has a route"
             );
@@ -41,6 +42,7 @@ fn main() {
                 "api.example.com",
                 black_box(&paths[next]),
                 &headers,
+                None,
             ));
         });
     }

@@ -77,7 +77,7 @@ fn checked(store: &Store) -> Result<Checked, String> {
             drop((url, tls));
             Err(format!(
                 "this build has no store of the kind `{}`: enable its feature",
-                kind.word()
+                tollgate_config::settings::Word::word(&kind)
             ))
         }
     }

@@ -14,9 +14,6 @@ use super::source::Sources;
 
 /// The admin listener of a file; `None` if it is off. A running gateway may still use an earlier
 /// version of a file that has a mistake now, so only `[admin] listen` must be readable.
-///
-/// # Errors
-/// If the file cannot be read, or `[admin] listen` cannot be read in it.
 pub fn load_admin_listener(path: &Path, env: Env<'_>) -> Result<Option<Listener>, ConfigError> {
     let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
     parse_admin_listener(&text, &path.display().to_string(), env)
@@ -24,9 +21,6 @@ pub fn load_admin_listener(path: &Path, env: Env<'_>) -> Result<Option<Listener>
 
 /// As [`load_admin_listener`], from a text. Messages call it `name`, and relative paths start in the
 /// directory of `name`.
-///
-/// # Errors
-/// As [`load_admin_listener`].
 pub fn parse_admin_listener(
     text: &str,
     name: &str,

@@ -25,7 +25,6 @@ use super::{Config, ConfigError};
 use tollgate_policy::identity::address::AddressPolicy;
 use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
 
-/// Reads a text and what it includes, and builds the configuration.
 pub(crate) fn compile(
     name: &str,
     text: String,

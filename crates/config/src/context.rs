@@ -7,7 +7,6 @@ use super::env::Env;
 use super::problem::{Problem, Problems, suggestion};
 use super::source::{Place, Sources};
 
-/// The program that a configuration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     /// A gateway, which forwards requests.
@@ -16,7 +15,6 @@ pub(crate) enum Program {
     Service,
 }
 
-/// The state of reading and checking one configuration.
 pub(crate) struct Context<'e> {
     pub(crate) sources: Sources,
     pub(crate) problems: Problems,
@@ -62,7 +60,6 @@ impl<'e> Context<'e> {
         }
     }
 
-    /// Reads a part of the file: `name` at `place`.
     pub(crate) fn inside<T>(
         &mut self,
         name: &str,
@@ -81,7 +78,6 @@ impl<'e> Context<'e> {
         read
     }
 
-    /// The dotted name of what is being read.
     pub(crate) fn name(&self) -> String {
         self.keys.join(".")
     }
@@ -113,7 +109,6 @@ impl<'e> Context<'e> {
         self.problems.push(Problem::error(title)).at(place, label)
     }
 
-    /// Reports a legal but probably unintended setting at a place.
     pub(crate) fn warning(
         &mut self,
         title: impl Into<String>,
@@ -163,7 +158,6 @@ impl<'e> Context<'e> {
             .at(other, "the other")
     }
 
-    /// Reports that `name` is not one of `names`.
     pub(crate) fn unknown(&mut self, what: &str, name: &str, place: Place, names: &[&str]) {
         let label = suggestion(what, name, names);
         self.error(format!("unknown {what} `{name}`"), place, label);

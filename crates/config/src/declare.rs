@@ -54,7 +54,6 @@ macro_rules! table {
             }
 
             $($(
-                /// The key's value, or its default.
                 pub(crate) fn $field(&self) -> $crate::source::At<<$kind as $crate::reader::Read>::Value> {
                     self.$field.or_written::<$kind>(stringify!($field), stringify!($default))
                 }

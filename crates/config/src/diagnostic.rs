@@ -22,7 +22,6 @@ pub struct Span {
     pub line: usize,
     pub column: usize,
     pub end_line: usize,
-    /// One past the last column.
     pub end_column: usize,
     pub label: String,
 }

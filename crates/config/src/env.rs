@@ -6,12 +6,10 @@ use super::problem::Flaw;
 
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// The mistake in one `${…}`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvError {
     /// The variable that is not set, if that is the mistake.
     pub(crate) unset: Option<String>,
-    /// What is wrong, and where in the string.
     pub(crate) flaw: Flaw,
 }
 

@@ -10,7 +10,6 @@ use super::quick::by_option;
 use super::render::render;
 use super::source::Sources;
 
-/// All mistakes in a configuration.
 pub struct ConfigError {
     pub(crate) problems: Vec<Problem>,
     pub(crate) sources: Sources,
@@ -35,7 +34,6 @@ impl ConfigError {
             .collect()
     }
 
-    /// A configuration that cannot be read.
     pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
         let title = cannot_read(path, error);
         Self {

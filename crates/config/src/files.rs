@@ -9,9 +9,6 @@ use std::path::{Path, PathBuf};
 pub const FILE_MAX: u64 = 16 << 20;
 
 /// Reads one file of a configuration.
-///
-/// # Errors
-/// If it cannot be read, is no text, or has more than 16 MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
     read_text_up_to(path, FILE_MAX, "a configuration has at most 16 MiB")
 }
@@ -86,7 +83,6 @@ pub(crate) fn plain(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// The title of an error: this file cannot be read.
 pub(crate) fn cannot_read(path: &Path, error: &io::Error) -> String {
     format!("cannot read `{}`: {}", path.display(), plain(error))
 }

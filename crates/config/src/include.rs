@@ -13,10 +13,8 @@ use super::raw::RawFile;
 use super::reader::Table;
 use super::source::Place;
 
-/// What was read from a file and its includes.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// The mirror of all files together.
     pub(crate) raw: RawFile,
     /// Lines with syntax errors: other mistakes on them are consequences.
     pub(crate) broken_lines: Vec<(u32, usize)>,

@@ -56,6 +56,7 @@ pub use problem::{Unset, nearest, suggestion};
 pub use quick::{COMMAND_LINE, quick, quoted};
 pub use report::report;
 pub use schema::schema;
+pub use values::rate::rate_in;
 
 use context::Context;
 use problem::Problems;
@@ -67,18 +68,15 @@ use tollgate_policy::identity::Callers;
 
 #[derive(Debug)]
 pub struct Config {
-    /// The listeners for clients, with their timeouts and bounds.
     pub server: Server,
     pub admin: Admin,
     /// The listeners for decisions; `None`: there are none.
     pub decide: Option<Decide>,
-    /// Where spans of sampled requests are sent.
     pub traces: Option<Traces>,
     pub log: Log,
     /// The store that gateways share; `None`: all limits are local.
     pub store: Option<Store>,
     pub policy: Arc<Policy>,
-    /// Tests of the file, for `tollgate check`.
     pub tests: Vec<TestCase>,
     /// Files of callers that are reloaded separately ([`load_callers`]), with the index of their
     /// identity: those in which no caller has limits of its own.
@@ -96,42 +94,22 @@ pub struct Config {
 }
 
 /// Parses a duration as the file writes it: `10s`, `1h30m`.
-///
-/// # Errors
-/// The mistake.
 pub fn duration(text: &str) -> Result<Micros, String> {
     values::quantity::duration(text).map_err(|flaw| flaw.title)
 }
 
 /// Parses a rate as the file writes it: units and their period.
-///
-/// # Errors
-/// The mistake.
 pub fn rate(text: &str) -> Result<Rate, String> {
     values::rate::finite(text).map(|(rate, _)| rate)
 }
 
-/// Parses the rate of a limit that counts money in the unit `counted`, or (`None`) units of its own.
-///
-/// # Errors
-/// The mistake, also that of a rate in another unit, with the rate that is probably meant.
-pub fn rate_in(text: &str, counted: Option<&str>) -> Result<Rate, String> {
-    values::rate::rate_in(text, counted)
-}
-
 /// Reads a file and everything it includes, for a gateway. `now` determines the years for which
 /// calendar windows are computed.
-///
-/// # Errors
-/// All mistakes at once.
 pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
     Loader::new(env, now).file(path)
 }
 
 /// Reads a text, for a gateway. Messages call it `name`, and relative paths start in the directory of `name`.
-///
-/// # Errors
-/// All mistakes at once.
 pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
     Loader::new(env, now).text(text, name)
 }
@@ -139,9 +117,7 @@ pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Con
 /// Reads a file of callers again ([`Config::caller_files`] of the configuration in force), for
 /// [`tollgate_policy::identity::Identity::replace_callers`]. `None`: a caller in it has limits of its
 /// own, so the whole configuration must be read again.
-///
-/// # Errors
-/// All mistakes in it, as [`load`] reports them; the callers in force stay.
+/// On an error the callers in force stay.
 pub fn load_callers(
     path: &Path,
     config: &Config,

@@ -26,7 +26,6 @@ impl<T: Read> Read for At<T> {
     }
 }
 
-/// A key that may be left out.
 impl<T: Read> Read for Option<T> {
     type Value = Option<T::Value>;
 
@@ -62,7 +61,6 @@ impl<T: Read> Read for OrBroken<T> {
     }
 }
 
-/// A value that may be a table or a short form.
 #[derive(Clone, Debug)]
 pub(crate) enum ShortOr<S, T> {
     Short(S),
@@ -84,7 +82,6 @@ impl<S: Read, T: Read> Read for ShortOr<S, T> {
     }
 }
 
-/// One value or a list of them.
 pub(crate) struct OneOrMany<T>(T);
 
 impl<T: Read> Read for OneOrMany<T> {

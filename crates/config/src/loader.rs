@@ -68,18 +68,12 @@ impl<'l> Loader<'l> {
     }
 
     /// Reads a file and everything it includes.
-    ///
-    /// # Errors
-    /// All mistakes at once.
     pub fn file(&self, path: &Path) -> Result<Config, ConfigError> {
         let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
         self.compiled(&path.display().to_string(), text, vec![path.to_path_buf()])
     }
 
     /// Reads a text. Messages call it `name`, and relative paths start in the directory of `name`.
-    ///
-    /// # Errors
-    /// All mistakes at once.
     pub fn text(&self, text: &str, name: &str) -> Result<Config, ConfigError> {
         self.compiled(name, text.to_owned(), Vec::new())
     }

@@ -6,7 +6,6 @@ use super::raw::RawFile;
 use super::reader::Field;
 use super::source::At;
 
-/// Merges the content of a file into that of the earlier files.
 pub(crate) fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
     into.include = Field::Absent;
     macro_rules! each {

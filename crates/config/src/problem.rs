@@ -2,16 +2,16 @@
 
 use super::source::Place;
 
-/// Whether a problem prevents the start or is only reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
+    #[default]
     Error,
     /// It starts, and says so.
     Warning,
 }
 
 /// One mistake: what it is, where, and what would do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Problem {
     pub(crate) severity: Severity,
     pub(crate) title: String,
@@ -36,14 +36,8 @@ pub(crate) struct Mark {
 impl Problem {
     pub(crate) fn error(title: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Error,
             title: title.into(),
-            marks: Vec::new(),
-            notes: Vec::new(),
-            helps: Vec::new(),
-            syntax: false,
-            missing: false,
-            secret: false,
+            ..Self::default()
         }
     }
 
@@ -99,7 +93,6 @@ pub enum Unset {
     Assumed,
 }
 
-/// The problems found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     list: Vec<Problem>,
@@ -131,7 +124,6 @@ impl Problems {
         assumed
     }
 
-    /// The variables for which a value was assumed.
     pub(crate) fn assumed(&self) -> Vec<String> {
         let mut names: Vec<String> = self.missing.iter().map(|(name, _)| name.clone()).collect();
         names.sort();
@@ -161,7 +153,6 @@ impl Problems {
         &mut self.list[last]
     }
 
-    /// Whether any problem prevents the start.
     pub(crate) fn any_error(&self) -> bool {
         self.list
             .iter()
@@ -265,7 +256,6 @@ pub(crate) struct Flaw {
 }
 
 impl Flaw {
-    /// A flaw at bytes `start..end`.
     pub(crate) fn new(
         start: usize,
         end: usize,

@@ -15,11 +15,9 @@ pub const DEEPEST: usize = 16;
 pub struct RateLimitFile {
     pub domain: String,
     pub place: Position,
-    /// The descriptors of the first level.
     pub descriptors: Vec<Descriptor>,
 }
 
-/// A descriptor, and those that are nested in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     pub key: String,
@@ -51,7 +49,6 @@ pub enum Quota {
     /// So many in each period; the number may be zero.
     Per {
         requests: u64,
-        /// The period: months have 30 days and years 365.
         period: Micros,
     },
     /// It has a mistake, which is in the list.
@@ -73,9 +70,6 @@ pub struct Mistake {
 }
 
 /// Reads a text, the file `name`.
-///
-/// # Errors
-/// If it is not YAML.
 pub fn read(name: &str, text: &str) -> Result<(Vec<RateLimitFile>, Vec<Mistake>), YamlError> {
     let (mut documents, mut left) = (Vec::new(), yaml::MOST);
     yaml::read(name, text, &mut left, &mut documents)?;

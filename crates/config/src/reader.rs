@@ -15,7 +15,6 @@ use super::problem::{listed, nearest};
 use super::slips;
 use super::source::{At, Place};
 
-/// A value of the tree with its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'n> {
     pub(crate) value: &'n DeValue<'n>,
@@ -74,7 +73,6 @@ pub(crate) struct Key {
     pub(crate) accepts: fn(&str) -> bool,
 }
 
-/// A table of the file while it is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'n> {
     pub(crate) keys: &'n DeTable<'n>,
@@ -82,7 +80,6 @@ pub(crate) struct Table<'n> {
 }
 
 impl<'n> Table<'n> {
-    /// The table in `node`; reports a mistake if it is not a table.
     pub(crate) fn of(node: Node<'n>, context: &mut Context<'_>) -> Option<Self> {
         match node.value {
             DeValue::Table(keys) => Some(Self {
@@ -96,7 +93,6 @@ impl<'n> Table<'n> {
         }
     }
 
-    /// The value of `key`, if it is written.
     fn node(&self, key: &str) -> Option<Node<'n>> {
         self.keys.get(key).map(|value| Node {
             value: value.get_ref(),
@@ -104,7 +100,6 @@ impl<'n> Table<'n> {
         })
     }
 
-    /// The place of the value of `key`, if it is written.
     pub(crate) fn place(&self, key: &str) -> Option<Place> {
         self.node(key).map(|node| node.place)
     }
@@ -148,7 +143,6 @@ impl<'n> Table<'n> {
         }
     }
 
-    /// Reports every key that is not in `known`.
     pub(crate) fn check_keys(&self, known: &[Key], context: &mut Context<'_>) {
         let names = || known.iter().map(|key| key.name);
         let mut unknown: Vec<_> = self
@@ -182,7 +176,6 @@ impl<'n> Table<'n> {
     }
 }
 
-/// Reports that `node` is not `wanted`.
 pub(crate) fn mismatch(
     node: Node<'_>,
     wanted: &str,
@@ -216,7 +209,6 @@ pub(crate) enum Field<T> {
 }
 
 impl<T> Field<T> {
-    /// The value, if it could be read.
     pub(crate) fn get(&self) -> Option<&At<T>> {
         match self {
             Self::Here(value) => Some(value),
@@ -224,7 +216,6 @@ impl<T> Field<T> {
         }
     }
 
-    /// Whether the file does not contain it.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }

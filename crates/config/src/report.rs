@@ -229,7 +229,7 @@ fn idle(route: &Route, policy: &Policy, text: &mut String) {
         let _ = writeln!(
             text,
             "    {places} requests under way{} reserve at most {} of the {} of {}, which are idle until they settle",
-            limits::of_bodies(rule, bytes),
+            limits::of_body(rule, bytes, "bodies"),
             words::amount(idle, currency),
             words::units(capacity, currency),
             rule.name

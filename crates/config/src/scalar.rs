@@ -131,7 +131,6 @@ pub(crate) fn choose(words: &[&str], node: Node<'_>, context: &mut Context<'_>) 
 
 /// A choice between words, as the file writes it.
 pub trait Word: PartialEq + Sized + 'static {
-    /// Every choice with its word.
     const WORDS: &'static [(Self, &'static str)];
 
     fn word(&self) -> &'static str {

@@ -24,25 +24,16 @@ pub struct Store {
     pub kind: StoreKind,
     pub topology: Topology,
     pub url: Secret,
-    /// The user, if the URL names none.
     pub username: Option<String>,
-    /// The password, if the URL has none.
     pub password: Option<Secret>,
     pub answer_within: Micros,
-    /// How requests are decided when it does not respond, for limits without a setting of their
-    /// own.
     pub when_down: WhenDown,
     /// The divisor for one gateway's local share; `None`: gateways are counted in the store.
     pub replicas: Option<u32>,
-    /// The secret with which names of keys are hashed.
     pub key_secret: Secret,
-    /// Whether a charge is on disk before its response (PostgreSQL).
     pub synchronous_commit: bool,
-    /// Whether the gateway creates what it needs (PostgreSQL, MariaDB and MySQL).
     pub create: bool,
-    /// What the audit at start-up does with its findings.
     pub audit: Audit,
-    /// Its TLS settings, if its URL uses TLS.
     pub tls: StoreTls,
 }
 
@@ -60,7 +51,6 @@ pub enum Topology {
     Cluster,
 }
 
-/// A test in the file: requests in virtual time, and the expected results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {
     pub name: String,
@@ -74,7 +64,6 @@ pub struct TestCase {
     pub expect: Expect,
 }
 
-/// Requests of one line of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     pub count: u64,

@@ -12,7 +12,6 @@ pub(crate) struct SourceText {
     pub(crate) base: PathBuf,
 }
 
-/// Every text of one configuration, in reading order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     list: Vec<SourceText>,
@@ -44,7 +43,6 @@ impl Sources {
         text.get(place.range()).unwrap_or_default()
     }
 
-    /// All texts, in reading order.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.list.iter().map(|source| source.text.as_str())
     }

@@ -23,7 +23,6 @@ const ASSUMED: &str = "assumed:0123456789abcdef";
 /// Keys whose values are secrets: no default is proposed for them.
 const SECRETS: [&str; 3] = ["secret", "key_secret", "password"];
 
-/// A string of the file, its `${…}` replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) value: String,
@@ -123,10 +122,7 @@ impl Text {
     pub(crate) fn plain(value: &str) -> Self {
         Self {
             value: value.to_owned(),
-            verbatim: false,
-            from_environment: Vec::new(),
-            assumed: false,
-            has_default: false,
+            ..Self::default()
         }
     }
 }
@@ -177,7 +173,6 @@ forms! {
 }
 
 forms! {
-    /// A path, which starts in the directory of the file that contains it.
     for PathBuf = |text, context| Some(context.path(text));
 }
 
@@ -187,7 +182,6 @@ impl Context<'_> {
         self.sources.of(text.place.file).base.join(text.as_str())
     }
 
-    /// A path whose file must exist and be readable.
     pub(crate) fn readable(&mut self, text: &At<Text>, what: &str) -> Option<PathBuf> {
         let path = self.path(text);
         if self.sealed {
@@ -205,7 +199,6 @@ impl Context<'_> {
         None
     }
 
-    /// A file that the configuration names, with its content.
     pub(crate) fn bytes(&mut self, text: &At<Text>, what: &str) -> Option<(PathBuf, Vec<u8>)> {
         let path = self.readable(text, what)?;
         if self.sealed {
@@ -217,7 +210,6 @@ impl Context<'_> {
         Some((path, read.ok()?))
     }
 
-    /// The content of a text file that the configuration names.
     pub(crate) fn content(&mut self, text: &At<Text>, what: &str) -> Option<String> {
         let (path, content) = self.bytes(text, what)?;
         let content = String::from_utf8(content).ok();
@@ -309,7 +301,6 @@ impl Secret {
         Self(secret.into())
     }
 
-    /// The secret itself, for code that sends it or uses it as a key.
     pub fn expose(&self) -> &str {
         &self.0
     }

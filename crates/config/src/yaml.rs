@@ -10,7 +10,6 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 const DEEPEST: usize = 64;
 /// The most nodes of all documents that are read together, those that aliases repeat counted again.
 pub const MOST: usize = 400_000;
-/// The most keys of one mapping.
 const WIDEST: usize = 5_000;
 
 #[derive(Clone, Debug)]
@@ -113,7 +112,6 @@ impl Node {
         self.get(key)?.text()
     }
 
-    /// Whether a member is true.
     pub fn is_true(&self, key: &str) -> bool {
         self.text_at(key).and_then(boolean) == Some(true)
     }
@@ -130,9 +128,6 @@ pub fn boolean(text: &str) -> Option<bool> {
 
 /// Appends the documents of `text`, the file `name`. `left`: how many more nodes are read
 /// ([`MOST`]).
-///
-/// # Errors
-/// Where it cannot be read.
 pub fn read(
     name: &str,
     text: &str,

@@ -30,7 +30,6 @@ pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
 pub use facts::BodyFacts;
 pub use wanted::{Wanted, WantedFacts};
 
-/// How bodies are read for what they say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodySettings {
     /// A body of more bytes says nothing.
@@ -48,7 +47,6 @@ impl Default for BodySettings {
     }
 }
 
-/// Why a request is refused for its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFlaw {
     #[error("the body is not valid JSON")]
@@ -109,16 +107,12 @@ enum Json {
     /// moved several times.
     Undecided(Opening, Box<Reader>),
     Reading(Box<Reader>),
-    /// The body is no JSON.
     Other,
 }
 
 impl BodyReading {
     /// Reads a body with these headers for what is `asked`. `None`: it is compressed, and such a
     /// body says nothing.
-    ///
-    /// # Errors
-    /// If it cannot be read by its headers.
     pub fn new(
         wanted: &Arc<Wanted>,
         asked: WantedFacts,
@@ -165,10 +159,6 @@ impl BodyReading {
         }))
     }
 
-    /// Reads the next piece.
-    ///
-    /// # Errors
-    /// If the body is not JSON and should be.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), BodyFlaw> {
         self.length += piece.len() as u64;
         if let Some(form) = &mut self.form {
@@ -219,9 +209,6 @@ impl BodyReading {
     }
 
     /// What the whole body says.
-    ///
-    /// # Errors
-    /// If it can be read in more than one way.
     pub fn finish(self) -> Result<BodyFacts, BodyFlaw> {
         let must_be_json = self.must_be_json();
         let members = match self.json {
@@ -263,9 +250,6 @@ fn lacks_usage(facts: &BodyFacts) -> bool {
 
 /// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the
 /// body's.
-///
-/// # Errors
-/// If the query has such a parameter.
 pub(super) fn check_query(asked: WantedFacts, query: Option<&str>) -> Result<(), BodyFlaw> {
     let is_said = |name: &str| {
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
@@ -292,9 +276,6 @@ fn form_fields(
 
 /// Refuses a field that the target of the request states as well, with another value: servlets, for
 /// example, join the parameters of both and read the first.
-///
-/// # Errors
-/// If there is one.
 fn check_fields_beside(facts: &BodyFacts, query: &str) -> Result<(), BodyFlaw> {
     for (place, value) in &facts.fields {
         match source::parameter(query.as_bytes(), &facts.wanted.forms[*place]) {
@@ -306,29 +287,21 @@ fn check_fields_beside(facts: &BodyFacts, query: &str) -> Result<(), BodyFlaw> {
     Ok(())
 }
 
-/// The reason why it is not clear which operation a GraphQL request executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.words())]
 pub enum OperationFlaw {
-    /// The document is no GraphQL, or has a character that servers read differently.
     Syntax,
-    /// The document has no operation.
     Absent,
-    /// The document has several operations, and the request says none of them.
     Several,
-    /// The operation that the request says is not in the document.
     Unknown,
     /// There is no document (a persisted query), and the request says no operation: only the server
     /// knows what is executed.
     Unsaid,
-    /// The request names another document beside its own.
     Beside,
-    /// The target of the request names a document or an operation too.
     InTarget,
 }
 
 impl OperationFlaw {
-    /// In words, for the client and for `explain`.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Syntax => {
@@ -352,7 +325,6 @@ impl OperationFlaw {
     }
 }
 
-/// The kind of a body, by its Content-Type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// JSON, or no type: many servers then take it for JSON.
@@ -393,7 +365,6 @@ fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
     )
 }
 
-/// Whether a name, whatever its case, is one of these.
 fn is_one_of(name: &str, known: &[&str]) -> bool {
     known.iter().any(|known| name.eq_ignore_ascii_case(known))
 }

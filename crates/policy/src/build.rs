@@ -14,24 +14,21 @@ use super::upstream::Upstream;
 use super::{Cost, Domains, Guarded, Policy, Responses, Rule};
 use tollgate_limit::Limit;
 
-/// The parts of a policy, checked one by one but not yet against one another.
+/// The parts of a policy, each checked by itself: every index is one of a part, a route names a limit once, has at most
+/// [`TARGETS_MAX`](crate::TARGETS_MAX) targets, and draws from no more buckets than one draw supports, and claims have
+/// settings for verifying tokens.
 #[derive(Debug)]
 pub struct PolicyParts {
-    /// How a client's address is determined, and which addresses are exempt.
     pub address: AddressPolicy,
     pub identities: Vec<Identity>,
     /// Limits as the file names them. [`Policy::build`] numbers their variants.
     pub rules: Vec<Rule>,
     pub upstreams: Vec<Arc<Upstream>>,
     pub routes: Vec<Route>,
-    /// The rules for descriptors of a rate limit service.
     pub domains: Domains,
     pub responses: Responses,
-    /// Whether egress mode is on: the gateway forwards only to hosts that routes name.
     pub egress: bool,
-    /// Whether an encoded slash is a character of its segment; otherwise such a path is refused.
     pub keeps_slashes: bool,
-    /// How bodies are read for what identities, routes and costs ask.
     pub body: BodySettings,
 }
 
@@ -39,28 +36,11 @@ pub struct PolicyParts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
     /// Two routes match the same requests, and neither is more specific.
-    Tie {
-        first: usize,
-        second: usize,
-    },
+    Tie { first: usize, second: usize },
     /// Every request a route matches is taken by more specific ones.
-    Unreachable {
-        route: usize,
-        by: Vec<usize>,
-    },
+    Unreachable { route: usize, by: Vec<usize> },
     /// A route's path has an encoded slash, and such paths are refused.
     EncodedSlash(usize),
-    LimitTwice {
-        route: usize,
-        rule: usize,
-    },
-    /// A route has more limits than one draw supports.
-    TooManyClaims {
-        route: usize,
-        claims: usize,
-    },
-    /// A route has more targets than one request is tried on.
-    TooManyTargets(usize),
     /// An identity uses a segment that a route does not capture.
     UnknownCapture {
         route: usize,
@@ -68,10 +48,7 @@ pub enum BuildError {
         name: String,
     },
     /// A template names a segment that its route does not capture.
-    TemplateCapture {
-        route: usize,
-        name: String,
-    },
+    TemplateCapture { route: usize, name: String },
     /// `when_missing = "use:…"` leads back to its start.
     IdentityCycle(usize),
     /// An identity with listed callers has a composite key, or an address, so there is no single
@@ -81,22 +58,12 @@ pub enum BuildError {
     FirstOfMixed(usize),
     /// An identity has no source, or too many.
     Sources(usize),
-    /// An identity uses claims of a token, but has no settings for verifying tokens.
-    UnverifiedToken(usize),
     /// More is asked of bodies than one reader looks for.
     BodyAsked(usize),
-    /// An index is out of range: a defect in the code that assembled the parts.
-    Dangling {
-        route: usize,
-        what: String,
-    },
 }
 
 impl Policy {
     /// Compiles the parts. Variants of limits are numbered here, in the order of the rules.
-    ///
-    /// # Errors
-    /// Everything that is wrong with them together.
     pub fn build(parts: PolicyParts) -> Result<Self, Vec<BuildError>> {
         let PolicyParts {
             address,
@@ -129,15 +96,6 @@ impl Policy {
             .iter()
             .enumerate()
             .map(|(index, route)| {
-                let over_limit = route.over_limit.iter().map(|over| over.upstream);
-                let named = [route.target.upstream(), over_limit.max()];
-                let is_missing = |upstream: &usize| *upstream >= upstreams.len();
-                for upstream in named.into_iter().flatten().filter(is_missing) {
-                    errors.push(BuildError::Dangling {
-                        route: index,
-                        what: format!("upstream {upstream}"),
-                    });
-                }
                 if !keeps_slashes && route.pattern.has_encoded_slash() {
                     errors.push(BuildError::EncodedSlash(index));
                 }
@@ -228,22 +186,11 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
     {
         errors.push(BuildError::FirstOfMixed(index));
     }
-    let by_claim = identity.sources.iter().any(claim);
-    if by_claim && identity.jwt.is_none() {
-        errors.push(BuildError::UnverifiedToken(index));
-    }
     let mut at = index;
     for _ in 0..=identities.len() {
         let WhenMissing::Use(next) = identities[at].when_missing else {
             return;
         };
-        if next >= identities.len() {
-            errors.push(BuildError::Dangling {
-                route: 0,
-                what: format!("identity {next}"),
-            });
-            return;
-        }
         if next == index {
             errors.push(BuildError::IdentityCycle(index));
             return;
@@ -268,5 +215,4 @@ fn number(rules: &mut [Rule]) -> Vec<Arc<Limit>> {
     limits
 }
 
-/// The most sources of one identity.
 const SOURCES_MAX: usize = 8;

@@ -32,9 +32,6 @@ pub struct TooManyBuckets;
 impl Policy {
     /// Whether one draw can decide about these claims. (Those of a route are checked when the policy
     /// is built.)
-    ///
-    /// # Errors
-    /// If they need more buckets than one draw supports.
     pub fn check_buckets(&self, claims: &Claims) -> Result<(), TooManyBuckets> {
         if claims.charges().len() > CLAIMS_MAX {
             Err(TooManyBuckets)
@@ -92,7 +89,6 @@ pub struct Claims {
     pub(super) unpriced: Option<usize>,
 }
 
-/// One limit a request is charged on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// The rule, by index in [`Policy::rules`].
@@ -102,7 +98,6 @@ pub struct Charge {
     pub cost: u64,
     /// Whether its refusal refuses the request.
     pub enforced: bool,
-    /// The price of the model that the request asks for.
     pub price: Option<PriceIndex>,
     key: usize,
 }

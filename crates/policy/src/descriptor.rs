@@ -23,7 +23,6 @@ pub struct Peer {
     /// The peer's address; `None` on a Unix socket.
     pub address: Option<IpAddr>,
     pub port: u16,
-    /// Whether the connection is encrypted.
     pub tls: bool,
     /// The load balancer in front declared that it names no client (PROXY protocol). Then no header
     /// is trusted either, because it passed them through unchecked.
@@ -61,14 +60,12 @@ pub struct Descriptor<'r> {
     pub path: Cow<'r, str>,
     /// The path as sent, with one leading slash.
     pub target_path: &'r str,
-    /// The query as sent, without `?`.
     pub query: Option<&'r str>,
     pub headers: &'r HeaderMap,
     pub peer: Peer,
     /// The client's address, behind trusted proxies; `None` on a Unix socket without a trusted
     /// forwarding header.
     pub client: Option<IpAddr>,
-    /// The subject of the verified client certificate, if there is one.
     pub client_certificate: Option<&'r str>,
     /// The key that a service gives its request, if it gives one.
     pub application: Option<&'r str>,
@@ -194,10 +191,7 @@ pub(super) fn only_line<'h>(
 }
 
 /// `HOST[:PORT]` in lower case, without port or trailing dot; borrowed if it already has this form.
-///
-/// # Errors
-/// [`Malformed::Host`] for an impossible host: user information, spaces, empty labels, an
-/// impossible port.
+/// Refuses an impossible host: user information, spaces, empty labels, an impossible port.
 pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
     if let Some(length) = plain_host(text.as_bytes()) {
         return Ok(Cow::Borrowed(&text[..length]));

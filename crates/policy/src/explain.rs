@@ -15,13 +15,12 @@ use super::claims::{Identified, SentBody, is_enforced};
 use super::descriptor::Descriptor;
 use super::identity::keys;
 use super::identity::source::Source;
-use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
+use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing};
 use super::routes::pattern::takes_method;
 use super::routes::pattern::{Pattern, Segment};
 use super::routes::router::{Match, body_matches, header_matches};
 use tollgate_limit::{KeyBytes, Mode};
 
-/// All decisions about one request.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     pub host: String,
@@ -38,11 +37,9 @@ pub struct Explanation {
     pub unlisted: bool,
     /// If no route takes the request: the methods with which one would.
     pub other_methods: Vec<Method>,
-    /// The identities needed, in the order of the file.
     pub identities: Vec<IdentityStory>,
     /// The refusal, when an identity refuses, or a limit refuses the model.
     pub refusal: Option<IdentityRefusal>,
-    /// Whether the client's address is exempt from every limit.
     pub exempt: bool,
     pub tier: Option<Arc<str>>,
     /// The route's limits in its order, each followed by its candidate.
@@ -91,7 +88,6 @@ pub struct IdentityStory {
     pub key: String,
 }
 
-/// One identity that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityStep {
     pub identity: usize,
@@ -99,26 +95,20 @@ pub struct IdentityStep {
     pub sources: Vec<(String, Result<Option<String>, IdentityReason>)>,
 }
 
-/// One limit, or its candidate.
 #[derive(Clone, Debug)]
 pub struct LimitStory {
-    /// The rule, by index in [`Policy::rules`].
     pub rule: usize,
-    /// The variant, by index in [`Policy::limits`].
     pub limit: usize,
     /// Whether this is the candidate judged beside the live limit.
     pub candidate: bool,
     pub cost: u64,
-    /// Whether its refusal refuses the request.
     pub enforced: bool,
-    /// Why it is not evaluated.
     pub skipped: Option<SkipReason>,
     /// The bucket's key in readable form; empty when a key is missing.
     pub key: String,
     pub key_bytes: KeyBytes,
 }
 
-/// Why a limit is not evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
     Off,
@@ -300,16 +290,6 @@ impl How {
             Self::MissingAddress => "the key is missing: by its address",
             Self::UnknownAddress => "the key is not known: by its address",
             Self::Skipped => "the key is missing: not limited by this identity",
-        }
-    }
-}
-
-impl WhenUnknown {
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Refuse => "refuse",
-            Self::UseAddress => "use:address",
-            Self::Accept => "accept",
         }
     }
 }

@@ -34,16 +34,13 @@ pub struct Identity {
     pub sources: Vec<Source>,
     /// Whether the first source that is present is the key; otherwise all sources together are.
     pub first_of: bool,
-    /// What happens when a source is absent.
     pub when_missing: WhenMissing,
-    /// What happens when callers are listed and the key belongs to none of them.
     pub when_unknown: WhenUnknown,
     /// The tier of clients identified by address here, because their key is missing or unknown.
     pub address_tier: Option<Arc<str>>,
     /// Known callers, if listed. Replaced separately when their own file changes
     /// ([`Identity::replace_callers`]).
     pub callers: Option<ArcSwap<Callers>>,
-    /// How its `jwt:` sources are verified.
     pub jwt: Option<JwtPolicy>,
 }
 
@@ -168,10 +165,7 @@ pub enum How {
     Known,
     /// By its key; callers are not listed.
     Key,
-    /// The key is missing, so the address is used.
     MissingAddress,
-    /// The key is unknown, so the address is used.
     UnknownAddress,
-    /// The key is missing and the identity skips.
     Skipped,
 }

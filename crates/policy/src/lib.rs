@@ -53,7 +53,6 @@ pub use upstream::UpstreamTimeouts;
 /// All rules for requests, compiled from the file.
 #[derive(Debug)]
 pub struct Policy {
-    /// How a client's address is determined, and which addresses are exempt.
     pub address: AddressPolicy,
     /// Identities by index ([`Scope::Identities`] refers to them).
     pub identities: Vec<Identity>,
@@ -65,7 +64,6 @@ pub struct Policy {
     /// The rules for descriptors of a rate limit service.
     pub domains: Domains,
     pub responses: Responses,
-    /// Egress mode: the gateway forwards only to hosts that routes name.
     pub egress: bool,
     /// Whether an encoded slash is a character of its segment; otherwise such a path is refused.
     pub keeps_slashes: bool,
@@ -82,9 +80,7 @@ impl Policy {
     /// The facts of a request, with its path normalised and its client's address determined.
     /// `host`: the requested host in its normal form (lower case, without port or trailing dot);
     /// `None`: it is determined here.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the request cannot be matched safely: 400.
+    /// An error says that the request cannot be matched safely: 400.
     pub fn describe<'r>(
         &self,
         host: Option<&'r str>,
@@ -121,7 +117,7 @@ impl Policy {
         let (host, path) = (&request.host, &request.path);
         let find = |method| {
             self.router
-                .look_up(method, host, path, request.headers, request.body.get())
+                .find(method, host, path, request.headers, request.body.get())
         };
         let Some(asked) = self.preflight(request) else {
             return find(request.method);

@@ -34,7 +34,6 @@ pub struct Route {
     pub add_prefix: Option<String>,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
-    /// The route's own refusal body.
     pub refusal: Option<super::RefusalBody>,
     /// The largest request body, bytes; `None`: unlimited.
     pub body_max: Option<u64>,
@@ -84,7 +83,6 @@ impl Route {
     }
 }
 
-/// A limit as one route uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteLimit {
     pub rule: usize,

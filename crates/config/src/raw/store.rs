@@ -68,16 +68,6 @@ words! {
     }
 }
 
-impl StoreKind {
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Postgres => "postgres",
-            Self::Mysql => "mysql",
-        }
-    }
-}
-
 words! {
     for WhenDown {
         /// Each gateway enforces its part of the limit, counted in the process.

@@ -207,7 +207,11 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, text: &mut Str
     let Some(fit) = capacity.checked_div(most) else {
         return;
     };
-    let costly = format!("{}{}", amount(most, currency), of_body(rule, bytes));
+    let costly = format!(
+        "{}{}",
+        amount(most, currency),
+        of_body(rule, bytes, "a body")
+    );
     let _ = match (&rule.prices, fit) {
         (None, 0) => return,
         (Some(_), 0) => writeln!(
@@ -230,16 +234,9 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, text: &mut Str
 }
 
 /// The length of body for which a request reserves the most, where its input is reserved.
-fn of_body(rule: &Rule, bytes: u64) -> String {
+pub(super) fn of_body(rule: &Rule, bytes: u64, with: &str) -> String {
     match rule.prices {
-        Some(_) => format!(" with a body of {}", bytes_words(bytes)),
-        None => String::new(),
-    }
-}
-
-pub(super) fn of_bodies(rule: &Rule, bytes: u64) -> String {
-    match rule.prices {
-        Some(_) => format!(" with bodies of {}", bytes_words(bytes)),
+        Some(_) => format!(" with {with} of {}", bytes_words(bytes)),
         None => String::new(),
     }
 }
@@ -265,7 +262,6 @@ fn in_an_outage(limit: &Limit) -> String {
     }
 }
 
-/// The effect of a lease on the limit.
 fn lease(limit: &Limit) -> String {
     let Some(terms) = limit
         .lease

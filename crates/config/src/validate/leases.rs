@@ -9,7 +9,6 @@ use tollgate_limit::lease::Terms;
 use tollgate_limit::{Kind, Mode, Placement, Role};
 use tollgate_policy::Rule;
 
-/// Reports why a leased limit cannot be leased.
 pub(crate) fn check(
     raw: &At<RawLimit>,
     rule: &Rule,

@@ -29,7 +29,6 @@ use tollgate_policy::{Count, Rule, Scope, ScopePart};
 
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    /// The rules, in the order of the file.
     pub(crate) rules: Vec<Rule>,
     /// The place of each rule, and what it can pay.
     pub(crate) written: Vec<Written>,
@@ -39,7 +38,6 @@ pub(crate) struct Limits {
 pub(crate) struct Written {
     pub(crate) name: At<String>,
     pub(crate) per: Vec<String>,
-    /// What each of its variants can pay at once.
     pub(crate) amounts: Vec<Amounts>,
 }
 
@@ -53,14 +51,11 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) has_store: bool,
     /// The moment around which calendar windows are computed.
     pub(crate) now: Timestamp,
-    /// Whether egress mode is on.
     pub(crate) egress: bool,
-    /// Whether there is an admin listener.
     pub(crate) has_admin: bool,
     /// Whether operators may fill buckets.
     pub(crate) resettable: bool,
     pub(crate) prices: Option<Arc<Prices>>,
-    /// The callers that have limits of their own.
     pub(crate) own_numbers: &'s [OwnNumbers],
     /// The limits that decide about descriptors, and the rates that a request may ask for instead
     /// of theirs.

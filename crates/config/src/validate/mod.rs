@@ -47,7 +47,6 @@ pub(crate) fn is_read<T>(field: &Field<Named<T>>) -> bool {
     }
 }
 
-/// The entry of a section with this name.
 pub(crate) fn entry_of<'f, T>(
     field: &'f Field<Named<T>>,
     name: &str,

@@ -50,7 +50,6 @@ pub(crate) fn prices(raw: &RawFile, context: &mut Context<'_>) -> Option<Arc<Pri
     Some(Arc::new(prices))
 }
 
-/// Warns where the price of models that are not known is not the dearest.
 fn warn_of_cheap(prices: &Prices, place: PriceIndex, written: Place, context: &mut Context<'_>) {
     if prices.is_dearest(place) {
         return;
@@ -152,7 +151,6 @@ pub(crate) fn with_models(
     })
 }
 
-/// Reports costs that are not money.
 fn check_costs(limit: &RawLimit, place: Place, context: &mut Context<'_>) {
     let Some(settle) = limit.settle.get() else {
         context

@@ -26,7 +26,6 @@ use tollgate_policy::{Cost, ScopePart};
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     pub(crate) list: Vec<Route>,
-    /// The place of each route's pattern.
     pub(crate) places: Vec<Place>,
     /// Whether one of them could not be built.
     pub(crate) broken: bool,
@@ -220,7 +219,6 @@ impl Compiler<'_, '_> {
         costs::check_payable(name, counted, bounds, cost.place, amounts, context);
     }
 
-    /// Whether one draw can decide about these limits.
     fn check_claims(&mut self, limits: &[RouteLimit], place: Place) -> bool {
         let buckets = |limit: &RouteLimit| self.limits.rules[limit.rule].buckets();
         let claims: usize = limits.iter().map(buckets).sum();

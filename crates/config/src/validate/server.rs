@@ -80,7 +80,6 @@ pub(crate) fn check_server(server: &At<Server>, context: &mut Context<'_>) {
     }
 }
 
-/// Warns of certificates that clients refuse, or soon will.
 pub(crate) fn warn_of_expiry(server: &Server, now: Timestamp, context: &mut Context<'_>) {
     for (index, certificate) in server.certificates.iter().enumerate() {
         let path = &certificate.certificate;

@@ -2,6 +2,7 @@ use crate::context::Context;
 use crate::problem::near_or;
 use crate::raw::RawStore;
 use crate::reader::{Field, Mirror};
+use crate::scalar::Word as _;
 use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
 use crate::source::At;
 use crate::values::certificates::pair;

@@ -35,7 +35,6 @@ impl Word<'_> {
     }
 }
 
-/// Parses a line.
 pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
     let mut words = words(text).peekable();
     let whole = |title: &str, label: &str| Flaw::new(0, text.len(), title, label).help(HELP);
@@ -111,7 +110,6 @@ pub(crate) fn parse(text: &str) -> Result<Sent, Flaw> {
     Ok(sent)
 }
 
-/// Reads one of the pairs after the path.
 fn option(key: Word<'_>, value: Word<'_>, sent: &mut Sent) -> Result<(), Flaw> {
     match key.text {
         "at" => sent.at = value.duration()?,

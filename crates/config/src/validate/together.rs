@@ -20,26 +20,20 @@ pub(crate) use cluster::check_cluster;
 pub(crate) use conflicts::{IdentityPlace, Places, build_error};
 use tollgate_policy::claims::prices::Price;
 use tollgate_policy::identity::{Identity, Source, WhenUnknown};
-use tollgate_policy::routes::{
-    HostPattern, Pattern, Piece, Placeholder, Route, RouteLimit, Segment, Target,
-};
+use tollgate_policy::routes::{HostPattern, Piece, Placeholder, Route, RouteLimit, Target};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Count, Policy, Rule, ScopePart, StatusMatch};
 
-/// Warns of unused names and of legal but probably unintended settings.
 pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     unused::names(raw, policy, context);
     unused::tiers(raw, policy, context);
     unverified(raw, policy, context);
     unaddressed(policy, server, context);
-    unused::limits(raw, policy, context);
-    unused::refunds(raw, policy, context);
     to_itself(raw, policy, server, context);
     redirected_to_itself(raw, policy, server, context);
     unnamed_hosts(raw, policy, context);
     ceilings::warn(raw, policy, context);
     warn_of_penalties(raw, policy, context);
-    warn_of_graphql(raw, policy, context);
 }
 
 /// Routes for more than one host, under limits that are split by host.
@@ -276,37 +270,6 @@ fn of_listener<'c>(title: &str, label: &str, context: &'c mut Context<'_>) -> &'
             context.problems.push(Problem::warning(title))
         }
     }
-}
-
-/// Routes for all paths below one whose keys or conditions ask for the operation.
-fn warn_of_graphql(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    let routes = policy.routes.iter().zip(list_of(&raw.routes));
-    for (index, (route, written)) in routes.enumerate() {
-        let is_key = |identity: &usize| {
-            let sources = &policy.identities[*identity].sources;
-            sources.contains(&Source::GraphqlOperation)
-        };
-        let is_asked =
-            || names_operation(&route.pattern) || policy.identities_of(index).iter().any(is_key);
-        if route.pattern.path.last() != Some(&Segment::Rest) || !is_asked() {
-            continue;
-        }
-        let title = format!(
-            "route `{}` reads the requests of all its paths as GraphQL's",
-            route.name
-        );
-        let place = written.r#match.place().unwrap_or(written.place);
-        let label = "it asks for `graphql:operation`: a request with another body, or with a parameter such as `id`, is 400";
-        context
-            .warning(title, place, label)
-            .help("ask for the operation on a route for the path of the GraphQL endpoint alone: match = \"POST /graphql\"");
-    }
-}
-
-/// Whether there is a condition on the operation.
-fn names_operation(pattern: &Pattern) -> bool {
-    let mut conditions = pattern.body.iter();
-    conditions.any(|(source, _)| *source == Source::GraphqlOperation)
 }
 
 /// Penalties of limits whose keys any client can spend.

@@ -70,12 +70,7 @@ impl Upstreams {
         self.add(text.as_str(), false, upstream);
         Some(self.list.len() - 1)
     }
-}
 
-/// How long a language model may take, as the clients of OpenAI and Anthropic wait for it.
-const MODEL_TIME: Micros = Micros::from_secs(600);
-
-impl Upstreams {
     /// Gives the upstreams of routes whose responses state their cost in the body the time of a
     /// language model, where the file writes none.
     pub(crate) fn wait_for_models(
@@ -113,3 +108,6 @@ impl Upstreams {
         }
     }
 }
+
+/// How long a language model may take, as the clients of OpenAI and Anthropic wait for it.
+const MODEL_TIME: Micros = Micros::from_secs(600);

@@ -121,7 +121,13 @@ fn settlement(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<Settleme
                 .at(estimate.place, "the estimate");
         }
         Some(_) => {}
-        None => keeps_reservations(raw, context),
+        None => {
+            for (key, place) in raw.written(["broken_off_per", "untold"]) {
+                let title = format!("`{key}` needs an `estimate`");
+                let label = "a response that does not state its cost keeps the whole reservation";
+                context.error(title, place, label);
+            }
+        }
     }
     let from = from?;
     let presets = raw.usage.get().into_iter().flat_map(|list| &list.value);
@@ -153,20 +159,10 @@ fn settlement(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<Settleme
     })
 }
 
-/// The first `weight` of the numbers in `from`.
 fn first_weight(raw: &RawSettle) -> Option<Place> {
     match &raw.from.get()?.value {
         SettleSource::Sum(numbers) => numbers.iter().find_map(|number| number.weight.place()),
         SettleSource::One(_) => None,
-    }
-}
-
-/// Reports keys that would charge less than a whole reservation.
-fn keeps_reservations(raw: &RawSettle, context: &mut Context<'_>) {
-    for (key, place) in raw.written(["broken_off_per", "untold"]) {
-        let title = format!("`{key}` needs an `estimate`");
-        let label = "a response that does not state its cost keeps the whole reservation";
-        context.error(title, place, label);
     }
 }
 

@@ -9,11 +9,9 @@ use crate::source::{At, Place};
 use crate::text::Text;
 
 forms! {
-    /// Files of envoyproxy/ratelimit, read.
     EnvoyFiles -> Vec<EnvoyFile> as OneOrMany<Text> = |patterns, context| Some(files(patterns, context));
 }
 
-/// The documents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoyFile {
     /// The number of its text among the sources.
@@ -68,35 +66,25 @@ fn file(name: &str, text: String, context: &mut Context<'_>) -> Option<EnvoyFile
     let ends = text.match_indices('\n').map(|(end, _)| end + 1);
     let lines: Vec<usize> = std::iter::once(0).chain(ends).collect();
     let number = context.sources.add(name, text, std::path::Path::new(""));
-    match read {
-        Ok((documents, mistakes)) => {
-            let file = EnvoyFile {
-                text: number,
-                lines,
-                documents,
-            };
-            for mistake in mistakes {
-                let title = format!("{}: {}", mistake.what, mistake.why);
-                let place = file.place(mistake.place, context);
-                context.error(title, place, "here");
-            }
-            Some(file)
-        }
-        Err(error) => {
-            let position = Position {
-                line: error.line,
-                column: error.column,
-            };
-            let file = EnvoyFile {
-                text: number,
-                lines,
-                documents: Vec::new(),
-            };
-            let place = file.place(position, context);
+    let mut file = EnvoyFile {
+        text: number,
+        lines,
+        documents: Vec::new(),
+    };
+    let (documents, mistakes) = read
+        .map_err(|error| {
+            let (line, column) = (error.line, error.column);
+            let place = file.place(Position { line, column }, context);
             context.error("this is not YAML", place, error.what);
-            None
-        }
+        })
+        .ok()?;
+    for mistake in mistakes {
+        let title = format!("{}: {}", mistake.what, mistake.why);
+        let place = file.place(mistake.place, context);
+        context.error(title, place, "here");
     }
+    file.documents = documents;
+    Some(file)
 }
 
 impl EnvoyFile {

@@ -244,9 +244,7 @@ pub enum AccessLog {
 }
 
 forms! {
-    /// Where the access log goes.
     AccessLogTarget -> AccessLog = access_log;
-    /// The moment at which a test begins.
     Start -> Timestamp = start;
 }
 
@@ -266,7 +264,6 @@ fn access_log(text: &At<Text>, context: &mut Context<'_>) -> Option<AccessLog> {
     })
 }
 
-/// When a test begins.
 fn start(text: &At<Text>, context: &mut Context<'_>) -> Option<Timestamp> {
     let read = text.as_str().parse::<jiff::Timestamp>().ok();
     let micros = read.and_then(|moment| u64::try_from(moment.as_microsecond()).ok());

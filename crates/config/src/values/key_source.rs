@@ -8,7 +8,6 @@ use crate::text::Text;
 use tollgate_policy::identity::Source;
 
 forms! {
-    /// A source of a key.
     KeySource -> Source = source;
 }
 
@@ -18,7 +17,6 @@ pub(crate) const WHEN_MISSING: &str = "when_missing = \"refuse\" answers 401 (40
 pub(crate) const UNVERIFIED_CLAIM: &str =
     "a client can write any claim into a token that is not verified";
 
-/// One source of a key.
 pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Source> {
     const KINDS: [&str; 12] = [
         "address",

@@ -60,13 +60,11 @@ forms! {
         "off" => Some(None),
         _ => listener(text, context).map(Some),
     };
-    /// One listener or several, each once.
     Listeners -> Vec<Listener> as OneOrMany<OrBroken<ListenerText>> = |list, context| {
         Some(each_once(list, same_socket, context))
     };
     /// `http://ADDRESS:PORT`, `grpc://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
     DecideListenerText -> DecideListener = decide_listener;
-    /// One listener or several, each once.
     DecideListeners -> Vec<DecideListener> as OneOrMany<OrBroken<DecideListenerText>> = |list, context| {
         let same = |one: &DecideListener, other: &DecideListener| {
             same_socket(&one.listener, &other.listener)

@@ -55,15 +55,12 @@ words! {
 }
 
 forms! {
-    /// The value of a header.
     HeaderText -> HeaderValue = header_value;
-    /// The name of a header.
     HeaderNameText -> HeaderName = |text, context| header_name_of(text.as_str(), text.place, context);
     /// The dialects of quota headers, or `off`.
     QuotaHeaders -> Vec<Dialect> as OneOrMany<RawDialect> = |list, context| Some(dialects(list, context));
     /// A refusal body, of the file or of a route.
     Refusal -> RefusalBody as ShortOr<RawRefusalForm, RawRefusal> = refusal;
-    /// A method.
     MethodText -> Method = |text, context| {
         let method = text.as_str().parse().ok();
         let method = method.filter(|_| is_in_capitals(text.as_str()));

@@ -16,7 +16,6 @@ forms! {
     AcmeHost -> String = host;
     /// One such name or several, each once.
     AcmeHosts -> Vec<String> as OneOrMany<OrBroken<AcmeHost>> = hosts;
-    /// The URL of an authority's directory.
     AcmeDirectory -> String = directory;
     /// The mail address of one person or list.
     Email -> String = email;
@@ -26,7 +25,6 @@ forms! {
     ViaName -> Option<String> = via;
     /// A host name in the form of a Host header, without the port.
     HostName -> String = host_name;
-    /// A text in lower case.
     LowerCase -> String = |text, _| Some(text.as_str().to_ascii_lowercase());
     /// A name for certificates, without a port.
     ServerName -> Arc<str> = server_name;

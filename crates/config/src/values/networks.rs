@@ -12,7 +12,6 @@ use tollgate_policy::identity::address::NetSet;
 forms! {
     /// A network, or one address.
     Network -> IpNet = network;
-    /// The networks of clients without limits.
     ExemptNetworks -> NetSet as Vec<At<Network>> = |list, context| {
         let (set, most) = set(list);
         if let Some(place) = most {
@@ -22,7 +21,6 @@ forms! {
         }
         Some(set)
     };
-    /// The networks of proxies.
     ProxyNetworks -> NetSet as Vec<At<Network>> = |list, context| {
         let (set, most) = set(list);
         if let Some(place) = most {

@@ -127,7 +127,6 @@ pub(crate) fn bytes_words(bytes: u64) -> String {
         )
 }
 
-/// Parses a number of refusals within a span.
 pub(crate) fn refusals(text: &str) -> Result<(u32, Micros), Flaw> {
     const HELP: &str = "\"20 refusals in 1m\" is a number of refusals";
     let flaw = |start, end, label: String| {

@@ -88,9 +88,6 @@ pub(crate) fn money_flaw(
 }
 
 /// Parses a rate that is not `unlimited`, in whatever unit.
-///
-/// # Errors
-/// The mistake.
 pub(crate) fn finite(text: &str) -> Result<(tollgate_limit::Rate, Option<Currency>), String> {
     match rate(text) {
         Ok(Rate::Per { rate, currency, .. }) => Ok((rate, currency)),
@@ -102,10 +99,7 @@ pub(crate) fn finite(text: &str) -> Result<(tollgate_limit::Rate, Option<Currenc
 }
 
 /// Parses the rate of a limit that counts money in the unit `counted`, or units of its own.
-///
-/// # Errors
-/// The mistake, with the rate that is probably meant.
-pub(crate) fn rate_in(text: &str, counted: Option<&str>) -> Result<tollgate_limit::Rate, String> {
+pub fn rate_in(text: &str, counted: Option<&str>) -> Result<tollgate_limit::Rate, String> {
     let (rate, currency) = finite(text)?;
     let written = currency.as_ref().map(Currency::as_str);
     let Some((title, label)) = money_flaw(written, counted) else {

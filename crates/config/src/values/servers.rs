@@ -29,7 +29,6 @@ forms! {
     ServiceSecret -> Secret = secret;
     /// `keep`, `upstream` or a host.
     HostHeader -> HostPolicy = host_policy;
-    /// A path.
     HealthPath -> String = |text, context| {
         let path = text.as_str();
         if !path.starts_with('/') {

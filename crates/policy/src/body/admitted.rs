@@ -11,7 +11,6 @@ use crate::{Descriptor, Policy};
 pub struct UnreadBody<'h> {
     pub query: Option<&'h str>,
     pub headers: &'h HeaderMap,
-    /// Whether there is no body.
     pub is_empty: bool,
     /// Its length in bytes, if that is announced.
     pub announced: Option<u64>,
@@ -36,7 +35,6 @@ pub struct BoundedReading {
     query: Option<Box<str>>,
 }
 
-/// Why a request is refused for its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyRefusal {
     /// It can be read in more than one way, or not at all.
@@ -58,9 +56,6 @@ impl BodyRefusal {
 
 impl Policy {
     /// Begins to admit a body that is `asked` for something.
-    ///
-    /// # Errors
-    /// If the request is refused for what is known of its body.
     pub fn admit_body(
         &self,
         asked: WantedFacts,
@@ -90,9 +85,6 @@ impl Policy {
     }
 
     /// What the whole `body` of a request says, as far as its route and limits ask for it.
-    ///
-    /// # Errors
-    /// If the gateway would refuse the request for its body.
     pub fn read_body(
         &self,
         request: &Descriptor<'_>,
@@ -130,18 +122,11 @@ impl BoundedReading {
         self.reading.length > self.most || too_long && !self.reading.is_undecided()
     }
 
-    /// Reads the next piece.
-    ///
-    /// # Errors
-    /// If the body is not JSON and should be.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), BodyFlaw> {
         self.reading.feed(piece)
     }
 
     /// What the body says, or that it was not read because it is too long.
-    ///
-    /// # Errors
-    /// If the request is refused for it.
     pub fn finish(self) -> Result<BodyFacts, BodyRefusal> {
         if !self.is_over() {
             let facts = self.reading.finish()?;

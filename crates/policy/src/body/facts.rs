@@ -12,7 +12,6 @@ use crate::body::json::{self, Calls, Member, Members, PathSet, Value};
 use crate::identity::source::{self, Source};
 use tollgate_limit::hex;
 
-/// How far the body of a request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadState {
     Whole,
@@ -23,7 +22,6 @@ pub(super) enum ReadState {
     Elsewhere(Option<u64>),
 }
 
-/// What the body of one request says.
 #[derive(Clone, Debug)]
 pub struct BodyFacts {
     pub(super) wanted: Arc<Wanted>,
@@ -78,7 +76,6 @@ impl BodyFacts {
         matches!(self.state, ReadState::Elsewhere(_))
     }
 
-    /// Whether it was not read: it is too long, or compressed.
     pub(crate) const fn is_skipped(&self) -> bool {
         matches!(self.state, ReadState::Skipped)
     }
@@ -98,7 +95,6 @@ impl BodyFacts {
             || self.members.is_none() && !matches!(self.length, Some(0))
     }
 
-    /// The length of the body in bytes.
     pub const fn length(&self) -> Option<u64> {
         self.length
     }

@@ -15,7 +15,6 @@ pub struct Wanted {
     pub(super) digests: Vec<Vec<String>>,
 }
 
-/// What one request's body is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedFacts {
     pub(super) json: PathSet,
@@ -25,7 +24,6 @@ pub struct WantedFacts {
     pub(super) digests: u64,
     pub(super) graphql: bool,
     pub(super) calls: bool,
-    /// Whether it asks for a stream without its usage.
     pub(super) usage: bool,
     /// Whether a route depends on it.
     routes: bool,

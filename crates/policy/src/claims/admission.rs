@@ -85,9 +85,7 @@ impl Policy {
 
     /// Verifies the signature of a request whose claims are [`Claimed::Unverified`], and completes
     /// its claims.
-    ///
-    /// # Errors
-    /// When an identity refuses; the claims are then those of limits that count such refusals.
+    /// On an error the claims are those of limits that count such refusals.
     pub fn claim_verified(
         &self,
         who: &mut Identified,
@@ -125,9 +123,7 @@ impl Policy {
         claims.retain_counting(self, refusal.status());
         Some(refusal)
     }
-}
 
-impl Policy {
     /// What is known of the body of a request that a proxy asks about: nothing. It is taken to be as
     /// long as a body that would be read.
     pub fn body_of_proxy(&self) -> BodyFacts {

@@ -15,14 +15,11 @@ use crate::{Cost, Rule, Settle};
 /// The body of a request, as far as costs depend on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SentBody<'b> {
-    /// Its length in bytes, if known.
     pub length: Option<u64>,
-    /// What it says, if that was read.
     pub facts: Option<&'b BodyFacts>,
 }
 
 impl SentBody<'_> {
-    /// The number of calls that it makes: the elements of a batch, otherwise 1.
     pub fn calls(self) -> u64 {
         self.facts.map_or(1, BodyFacts::calls)
     }
@@ -99,9 +96,7 @@ impl Rule {
             }
         }
     }
-}
 
-impl Rule {
     /// Whether nothing bounds what a request costs that is charged by `cost`.
     fn is_unbounded(&self, cost: &Cost, headers: &HeaderMap, body: SentBody<'_>) -> bool {
         match cost {
@@ -118,7 +113,6 @@ impl Rule {
 }
 
 impl Cost {
-    /// Units for a request with these headers and this body.
     pub fn units(&self, headers: &HeaderMap, body: SentBody<'_>) -> u64 {
         match self {
             Self::Fixed(units) => *units,

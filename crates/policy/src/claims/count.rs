@@ -12,7 +12,6 @@ pub enum Count {
 }
 
 impl Count {
-    /// Whether a response with this status counts.
     pub fn counts(&self, status: StatusCode) -> bool {
         match self {
             Self::All => true,
@@ -29,7 +28,6 @@ pub struct StatusMatch {
 }
 
 impl StatusMatch {
-    /// Whether it is this status, or a status of this class.
     pub fn matches(self, status: StatusCode) -> bool {
         (self.from..=self.to).contains(&status.as_u16())
     }

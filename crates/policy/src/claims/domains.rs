@@ -17,7 +17,6 @@ use crate::identity::keys;
 use crate::{Claims, Policy, Rule, ScopePart};
 use tollgate_limit::{KeyBytes, Limit, Mode, Rate};
 
-/// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'e> {
     pub key: &'e str,
@@ -51,7 +50,6 @@ pub struct DescriptorRule {
     pub quota: bool,
 }
 
-/// The rules of all domains.
 #[derive(Debug, Default)]
 pub struct Domains {
     trees: HashMap<Box<str>, Level>,
@@ -97,24 +95,20 @@ impl DescriptorRule {
 }
 
 impl DescriptorMatch<'_> {
-    /// The key of the descriptor's bucket under a limit per descriptor.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The address of the client, if an entry contains it.
     pub fn client(&self) -> Option<IpAddr> {
         self.client
     }
 }
 
 impl Domains {
-    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.trees.is_empty()
     }
 
-    /// Whether there are rules for `domain`.
     pub fn has(&self, domain: &str) -> bool {
         self.trees.contains_key(domain)
     }
@@ -300,9 +294,6 @@ impl Policy {
     /// its live limits in [`Claims::charges`]. Descriptors with the same bucket have one charge,
     /// whose cost is the sum of theirs. `numbers`: the rate to take instead of the limit's own, if
     /// the file lists it. `enforced`: whether its refusals refuse the request.
-    ///
-    /// # Errors
-    /// If the request then draws from more buckets than one draw supports.
     pub fn charge(
         &self,
         claims: &mut Claims,

@@ -47,22 +47,18 @@ struct Replaced {
     tier: Option<Arc<str>>,
 }
 
-/// Why no buckets are found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     #[error("no identity is called `{0}`")]
     Identity(String),
     #[error("`{0}` is not an IP address")]
     Address(String),
-    /// No request has a key like this: it is blank, contains a control character, or could be read
-    /// in several ways.
     #[error(
         "{0:?} is no key: it is blank, contains a control character or can be read in several ways"
     )]
     NoKey(String),
     #[error("no rule for descriptors has the domain `{0}`")]
     Domain(String),
-    /// The text is no entry of a descriptor.
     #[error(
         "`{0}` is no entry of a descriptor: a descriptor is given by its domain and its entries, `DOMAIN KEY=VALUE KEY=VALUE`"
     )]
@@ -159,10 +155,6 @@ impl Policy {
     /// The caller whose key has these `values` under `identity`: an identity's name, `address`,
     /// `everyone`, or `descriptor` with a domain and `KEY=VALUE` entries. A known caller may also be
     /// given by its name.
-    ///
-    /// # Errors
-    /// [`LookupError`] if there is no such identity, its keys do not look like that, or it has no
-    /// bucket for callers that are not listed.
     pub fn look_up(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
         match identity {
             "descriptor" => self.look_up_descriptor(values),
@@ -172,9 +164,7 @@ impl Policy {
 
     /// Like [`Policy::look_up`], for a key that a client may have chosen: the name of a known caller
     /// is not its key.
-    ///
-    /// # Errors
-    /// As [`Policy::look_up`], but never for a caller that is not listed.
+    /// A caller that is not listed is no error.
     pub fn look_up_key(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
         self.find(identity, values, false)
     }
@@ -200,7 +190,6 @@ impl Policy {
         Sought::new(key, by)
     }
 
-    /// The index of the identity with this name.
     pub fn identity(&self, name: &str) -> Option<usize> {
         self.identities
             .iter()

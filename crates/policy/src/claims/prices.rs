@@ -25,7 +25,6 @@ pub struct Price {
     pub per_million: Weights,
 }
 
-/// The prices of all models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prices {
     /// The unit of money, such as `USD`.
@@ -33,7 +32,6 @@ pub struct Prices {
     list: Vec<(Pattern, Price)>,
 }
 
-/// The place of a price in [`Prices`].
 pub type PriceIndex = u16;
 
 impl Price {

@@ -13,8 +13,6 @@ use crate::body::BodyFacts;
 use crate::body::usage::{PerToken, Usage};
 use tollgate_limit::{Limit, Micros};
 
-/// A limit as the file names it: its variants, how it is split into buckets, and what a request
-/// costs.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub name: Arc<str>,
@@ -61,9 +59,7 @@ impl Rule {
     pub fn is_budget(&self) -> bool {
         self.refuse_status == StatusCode::PAYMENT_REQUIRED
     }
-}
 
-impl Rule {
     /// What it counts, where that is not requests.
     pub fn unit(&self) -> Option<Cow<'static, str>> {
         if let Some(prices) = &self.prices {
@@ -113,7 +109,6 @@ impl Rule {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One bucket for all callers.
     Everyone,
     /// One bucket for each combination of these parts.
     Identities(Vec<ScopePart>),
@@ -166,7 +161,6 @@ pub enum Cost {
     /// clamped to `least` and `most`.
     Header {
         name: http::HeaderName,
-        /// The cost when it is absent.
         default: u64,
         least: u64,
         most: u64,
@@ -227,7 +221,6 @@ impl BodyCost {
         units.max(self.least.saturating_mul(calls))
     }
 
-    /// The most units for a token.
     pub(crate) fn dearest(&self, each: PerToken) -> u64 {
         match self.plus {
             Some(_) => each.greatest(),
@@ -294,10 +287,8 @@ impl BodyCost {
 }
 
 struct Stated {
-    /// The number for one output.
     output: u64,
     times: u64,
-    /// What is added for its bytes.
     added: u64,
 }
 

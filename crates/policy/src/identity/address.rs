@@ -30,11 +30,9 @@ pub struct AddressPolicy {
     /// Whether forwarding headers are also trusted from a Unix socket: only local processes can
     /// connect to one.
     pub trust_unix: bool,
-    /// Which forwarding header is trusted.
     pub header: ForwardingHeader,
     /// IPv6 clients are distinguished by this many leading bits.
     pub ipv6_prefix: u8,
-    /// Clients with these addresses are never limited.
     pub exempt: NetSet,
 }
 
@@ -87,10 +85,8 @@ impl AddressPolicy {
 
     /// The client's address; `None` on a Unix socket that is not trusted, or whose process names no
     /// address.
-    ///
-    /// # Errors
-    /// If both forwarding headers are trusted and name different clients, or one that has the client
-    /// alone names several.
+    /// It is an error if both forwarding headers are trusted and name different clients, or one that has the client alone
+    /// names several.
     pub fn client(
         &self,
         peer: Option<IpAddr>,
@@ -105,9 +101,6 @@ impl AddressPolicy {
 
     /// The client's address as a trusted `peer` tells it by its forwarding headers; `peer` itself if
     /// they name none.
-    ///
-    /// # Errors
-    /// As [`AddressPolicy::client`].
     pub fn client_of(
         &self,
         peer: Option<IpAddr>,

@@ -34,7 +34,6 @@ struct Listed {
     has_own_numbers: bool,
 }
 
-/// One known caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Its name, for logs and keys. Several keys may have the same name; they share its buckets.
@@ -95,9 +94,7 @@ impl Callers {
     }
 
     /// Sorts the callers that were added by digest; nothing is found before.
-    ///
-    /// # Errors
-    /// The names of two callers with one digest.
+    /// The error has the names of two callers with one digest.
     pub fn sorted(mut self) -> Result<Self, (Arc<str>, Arc<str>)> {
         self.listed.sort_unstable_by_key(|one| one.digest);
         let mut places = 1..self.listed.len();
@@ -153,7 +150,6 @@ impl Callers {
         (0..self.listed.len()).map(|place| self.name(place))
     }
 
-    /// Every caller, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Caller> {
         (0..self.listed.len()).map(|place| self.at(place))
     }
@@ -175,7 +171,6 @@ impl Callers {
         self.listed.len()
     }
 
-    /// Whether no key is known.
     pub fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
@@ -187,9 +182,6 @@ pub fn digest_words(key: &[u8]) -> String {
 }
 
 /// Reads `sha256:` and 64 hex digits.
-///
-/// # Errors
-/// The mistake and its byte range.
 pub fn parse_digest(text: &str) -> Result<[u8; 32], ParseError> {
     let Some(digits) = text.strip_prefix("sha256:") else {
         let what = "a caller is known by `sha256:` and the SHA-256 of its key (`tollgate hash`)";

@@ -25,7 +25,6 @@ pub(crate) enum Signatures {
     Leave,
 }
 
-/// The inputs from which identities are resolved.
 #[derive(Clone, Copy)]
 pub(crate) struct Evidence<'e, 'r> {
     pub(crate) address: &'e AddressPolicy,

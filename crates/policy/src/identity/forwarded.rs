@@ -25,9 +25,7 @@ pub(crate) fn listed_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<Ip
 }
 
 /// The address of a header that has one alone; `None`: it is absent or no address.
-///
-/// # Errors
-/// If its lines differ: a proxy has passed on a line from outside beside its own.
+/// Lines that differ are an error: a proxy has passed on a line from outside beside its own.
 pub(crate) fn only_hop(
     headers: &HeaderMap,
     name: &HeaderName,

@@ -12,11 +12,6 @@ use crate::routes::router::Match;
 impl Policy {
     /// The request's identities, as far as the limits and templates of the route need them. `now`:
     /// seconds since the Unix epoch, for the times of tokens.
-    ///
-    /// # Errors
-    /// When an identity refuses: 401, or 400 when [`is_malformed`].
-    ///
-    /// [`is_malformed`]: crate::IdentityReason::is_malformed
     pub fn identify(
         &self,
         matched: &Match<'_>,

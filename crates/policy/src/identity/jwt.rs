@@ -54,20 +54,13 @@ pub struct KeysUrl {
     pub settings: FetchSettings,
 }
 
-/// How keys are fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchSettings {
-    /// The most time between two attempts while the provider responds.
     pub refresh: Micros,
-    /// The least time from an attempt to one that an unknown key id causes.
     pub unknown_kid: Micros,
-    /// How long one attempt may take, with its redirects.
     pub timeout: Micros,
-    /// Hosts besides that of the URL which redirects and the OpenID configuration may lead to.
     pub hosts: Vec<Arc<str>>,
-    /// Whether a host name may resolve to a private address.
     pub private_addresses: bool,
-    /// The authorities that certificates are verified against.
     pub tls: TlsFiles,
 }
 
@@ -145,9 +138,6 @@ pub(crate) struct Unknown<'t> {
 impl JwtPolicy {
     /// Reads the keys: a JWKS document, PEM public keys, or (for HMAC algorithms only) a raw
     /// secret.
-    ///
-    /// # Errors
-    /// The mistake in the keys or in the list of algorithms, in one sentence.
     pub fn new(settings: JwtSettings, keys: &[u8]) -> Result<Self, String> {
         if settings.algorithms.is_empty() {
             return Err("at least one algorithm must be accepted, such as `ES256`".into());
@@ -181,9 +171,7 @@ impl JwtPolicy {
     }
 
     /// Puts the keys of a fetched JWKS document in force, at once; returns their number.
-    ///
-    /// # Errors
-    /// Why it has no usable key, in one sentence; the keys in force stay.
+    /// On an error the keys in force stay.
     pub fn replace_keys(&self, document: &[u8]) -> Result<usize, String> {
         let set = KeySet::of_document(document, &self.settings.algorithms)?;
         let count = set.len();
@@ -216,9 +204,6 @@ impl JwtPolicy {
     }
 
     /// The claims of `token` at `now` (seconds since the Unix epoch), if it is valid.
-    ///
-    /// # Errors
-    /// Why it is invalid.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<VerifiedClaims>, JwtError> {
         match self.find(token, now)? {
             Ok(claims) => Ok(claims),
@@ -228,9 +213,6 @@ impl JwtPolicy {
 
     /// The claims of a token that was verified before; otherwise the input for
     /// [`JwtPolicy::verify_unknown`].
-    ///
-    /// # Errors
-    /// When it cannot be a token.
     pub(crate) fn find<'t>(
         &self,
         token: &'t [u8],
@@ -354,9 +336,6 @@ impl JwtPolicy {
 }
 
 /// Whether keys may be fetched from there: over TLS, or from this machine.
-///
-/// # Errors
-/// Why not.
 pub fn may_be_fetched(url: &Uri) -> Result<(), &'static str> {
     match (url.scheme_str(), url.host()) {
         (Some("https"), Some(_)) => Ok(()),
@@ -372,10 +351,6 @@ pub fn is_of_this_machine(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Reads the name of an algorithm.
-///
-/// # Errors
-/// When it is not a supported one.
 pub fn parse_algorithm(text: &str) -> Result<Algorithm, ParseError> {
     text.parse().map_err(|_| {
         let known =

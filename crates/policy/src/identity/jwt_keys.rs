@@ -80,7 +80,6 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Whether a key has this id.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.keys.iter().any(|key| key.id.as_deref() == Some(id))
     }
@@ -278,5 +277,4 @@ fn check_secret(secret: &[u8], algorithms: &[Algorithm]) -> Result<(), String> {
 /// The most keys tried for one token: verifying a signature takes a quarter of a millisecond, for a
 /// sender that is not yet known.
 pub(crate) const KEYS_TRIED: usize = 4;
-/// The most keys of one set.
 const KEYS_MAX: usize = 32;

@@ -21,13 +21,6 @@ pub(crate) fn push_address(key: &mut KeyBytes, address: Option<AddressKey>) {
     push_part(key, address.as_ref().map_or(&[][..], AddressKey::as_bytes));
 }
 
-/// The key of a client under the scope `address`.
-pub fn of_address(address: Option<AddressKey>) -> KeyBytes {
-    let mut key = KeyBytes::new();
-    push_address(&mut key, address);
-    key
-}
-
 pub(crate) fn push_host(key: &mut KeyBytes, host: &HostPattern) {
     match host {
         HostPattern::Exact(host) => push(key, HOST, host.as_bytes()),

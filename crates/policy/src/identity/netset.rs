@@ -12,7 +12,6 @@ pub struct NetSet {
 }
 
 impl NetSet {
-    /// Whether one of the networks contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         match fold(address) {
             IpAddr::V4(address) => holds(&self.v4, address.to_bits()),
@@ -29,12 +28,10 @@ impl NetSet {
         v4.sum::<u64>() >= 1 << 28 || v6.sum::<u128>() >= (1 << 124) - 1
     }
 
-    /// Whether an address is in both sets.
     pub fn overlaps(&self, other: &Self) -> bool {
         overlap(&self.v4, &other.v4) || overlap(&self.v6, &other.v6)
     }
 
-    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }

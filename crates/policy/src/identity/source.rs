@@ -59,9 +59,6 @@ pub enum Ambiguous {
 
 impl Source {
     /// Parses a source as the file writes it.
-    ///
-    /// # Errors
-    /// The mistake and its byte range.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let (kind, name) = text
             .split_once(':')
@@ -158,10 +155,7 @@ impl Source {
 }
 
 /// The names that lead to a member of a JSON text, as the file writes them: joined by dots.
-///
-/// # Errors
-/// The mistake and its byte range. A name may have any character except the dot; text meant as an
-/// index or a query would never be found.
+/// A name may have any character except the dot; text meant as an index or a query would never be found.
 pub fn json_path(path: &str) -> Result<Vec<String>, ParseError> {
     let empty = path.split('.').any(str::is_empty);
     let rooted = path.starts_with(['$', '/']).then_some(0);

@@ -57,9 +57,7 @@ pub enum Malformed {
 
 /// The normal form of `path` (without its query), with encoded slashes refused. Borrowed if the
 /// path is already normal, as nearly all are.
-///
-/// # Errors
-/// [`Malformed`] for a spelling that upstreams read in different ways, or that none can read.
+/// It is an error if upstreams read the spelling in different ways, or none can read it.
 pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
     normal_form(path, false)
 }
@@ -67,9 +65,6 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
 /// Like [`normalise`], but an encoded slash is a character of its segment: no route matches it as a
 /// separator. A segment that would contain `..` if the slash were a separator (`a%2f..%2fb`) is
 /// still malformed.
-///
-/// # Errors
-/// As [`normalise`].
 pub fn normalise_with_slashes(path: &str) -> Result<Cow<'_, str>, Malformed> {
     normal_form(path, true)
 }

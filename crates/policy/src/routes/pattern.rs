@@ -78,9 +78,6 @@ impl ParseError {
 impl Pattern {
     /// Parses `[METHOD[|METHOD]] [HOST]/PATH`, such as `POST|PUT *.example.com/v1/{id}/**`. Headers are added by the
     /// caller.
-    ///
-    /// # Errors
-    /// The first mistake, with the bytes it stands at.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let start = text.len() - text.trim_start().len();
         let trimmed = text.trim();
@@ -177,9 +174,6 @@ impl fmt::Display for Pattern {
 
 impl HostPattern {
     /// Parses a host: empty or `*` for any, `example.com`, `*.example.com`, `[::1]`.
-    ///
-    /// # Errors
-    /// When no request could name such a host.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let whole = 0..text.len();
         if text.is_empty() || text == "*" {
@@ -229,7 +223,6 @@ impl HostPattern {
     }
 }
 
-/// Whether a character is allowed in a host name.
 pub(crate) fn is_host_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.' | '~')
 }
@@ -343,54 +336,6 @@ fn parse_segment(
 
 /// The most segments a pattern may have: matching recurses once for each.
 const SEGMENTS_MAX: usize = 64;
-
-/// The place of a pattern in the order of the router. Of two patterns that take the same request, the
-/// greater one comes first. It includes whether methods are listed, and not which. Conditions on
-/// headers and the body rank lower and are not included.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Precedence {
-    host: HostRank,
-    path: Vec<SegmentRank>,
-    lists_methods: bool,
-}
-
-/// Any host, then wildcards by the length of their suffix, then one host.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum HostRank {
-    Any,
-    Wildcard(usize),
-    Exact,
-}
-
-/// The last segment of a path is always `End` or `Rest`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum SegmentRank {
-    Rest,
-    End,
-    Capture,
-    Literal,
-}
-
-impl Pattern {
-    /// Its place in the order of the router.
-    pub fn precedence(&self) -> Precedence {
-        let host = match &self.host {
-            HostPattern::Any => HostRank::Any,
-            HostPattern::Wildcard(suffix) => HostRank::Wildcard(suffix.len()),
-            HostPattern::Exact(_) => HostRank::Exact,
-        };
-        let segments = self.path.iter().map(|segment| match segment {
-            Segment::Literal(_) => SegmentRank::Literal,
-            Segment::Capture(_) => SegmentRank::Capture,
-            Segment::Rest => SegmentRank::Rest,
-        });
-        Precedence {
-            host,
-            path: segments.chain([SegmentRank::End]).collect(),
-            lists_methods: !self.methods.is_empty(),
-        }
-    }
-}
 
 /// Whether a route that lists `methods` takes `method`: none listed means all, and `GET` also takes
 /// `HEAD`.

@@ -22,13 +22,10 @@ pub enum Dialect {
 pub enum Reset {
     #[default]
     Seconds,
-    /// Seconds since the Unix epoch.
     Epoch,
-    /// Milliseconds since the Unix epoch.
     EpochMillis,
 }
 
-/// The placeholders that a refusal body may contain.
 pub const REFUSAL_PLACEHOLDERS: [&str; 9] = [
     "status",
     "title",

@@ -48,9 +48,6 @@ pub struct Router {
 
 impl Router {
     /// Builds the table.
-    ///
-    /// # Errors
-    /// Every tie and every unreachable route.
     pub fn new<'p>(
         patterns: impl IntoIterator<Item = &'p Pattern>,
     ) -> Result<Self, Vec<BuildError>> {
@@ -88,19 +85,8 @@ impl Router {
     }
 
     /// The most specific route for a request: `host` in lower case, `path` in its normal form.
+    /// `body`: what its body says; `None`: it was not read, and then no condition on it holds.
     pub fn find<'d>(
-        &self,
-        method: &Method,
-        host: &str,
-        path: &'d str,
-        headers: &HeaderMap,
-    ) -> Option<Match<'d>> {
-        self.look_up(method, host, path, headers, None).matched
-    }
-
-    /// Like `find`, for a request whose body says `body`; `None`: it was not read, and then no
-    /// condition on it holds.
-    pub fn look_up<'d>(
         &self,
         method: &Method,
         host: &str,

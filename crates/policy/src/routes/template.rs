@@ -36,9 +36,6 @@ pub enum Placeholder {
 
 impl Template {
     /// Parses a template; `identity` gives the index of a named identity.
-    ///
-    /// # Errors
-    /// The first mistake, with its byte range.
     pub fn parse(text: &str, identity: impl Fn(&str) -> Option<usize>) -> Result<Self, ParseError> {
         let mut pieces = Vec::new();
         let mut plain = String::new();

@@ -11,12 +11,10 @@ use tollgate_limit::{Kind, Micros, Mode, Placement, WhenDown};
 const RESERVATION: &str = "cost = { usage = \"openai\", max = 30000, plus = \"body_bytes\" }";
 
 impl Builder<'_, '_> {
-    /// Whether nothing may ever exceed the limit.
     pub(super) fn is_ceiling(&self) -> bool {
         self.raw.ceiling().value
     }
 
-    /// Reports keys that would let a ceiling be exceeded.
     pub(super) fn check_ceiling(&mut self) {
         // (For a concurrency limit another check reports that a ceiling has no meaning.)
         if !self.is_ceiling() || !self.raw.in_flight.is_absent() {

@@ -10,7 +10,6 @@ use tollgate_limit::{Kind, OnFailover, Placement};
 use tollgate_policy::Cost;
 
 impl Builder<'_, '_> {
-    /// Reports keys that have no meaning together.
     pub(super) fn check_keys(&mut self) {
         let raw = &self.raw.value;
         let name = &self.name.value;
@@ -122,7 +121,6 @@ impl Builder<'_, '_> {
         };
     }
 
-    /// Keys that depend on where the buckets are kept.
     fn check_store(&mut self, raw: &RawLimit) {
         let store = self.around.store;
         let shared = self.placement() == Placement::Shared;

@@ -15,7 +15,6 @@ use tollgate_policy::identity::callers::own_numbers;
 /// A tier's name, and its numbers for one limit.
 pub(super) type Tier = (At<String>, At<RawTier>);
 
-/// Every tier's limits must exist.
 pub(super) fn check(raw: &RawFile, own: &[OwnNumbers], context: &mut Context<'_>) {
     let names = names_of(&raw.limits);
     for (tier, _) in entries_of(&raw.tiers) {

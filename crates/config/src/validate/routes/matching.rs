@@ -101,7 +101,6 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
     is_whole.then_some(pattern)
 }
 
-/// Reports a condition that no body meets.
 fn never_empty(part: &str, place: Place, context: &mut Context<'_>) {
     let title = format!("`{part}` is never empty");
     let label = "an empty value counts as missing: no request has it";

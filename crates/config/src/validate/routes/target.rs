@@ -11,7 +11,6 @@ use crate::validate::names_of;
 use tollgate_policy::routes::Target;
 
 impl Compiler<'_, '_> {
-    /// `upstream`, `respond` or `redirect`.
     pub(super) fn target(&mut self, at: &At<RawRoute>) -> Option<Target> {
         let written: Vec<(&str, Option<Place>)> = [
             ("upstream", at.upstream.is_absent(), at.upstream.place()),

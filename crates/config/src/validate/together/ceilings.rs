@@ -8,7 +8,6 @@ use crate::validate::{entry_of, list_of};
 use tollgate_policy::identity::WhenMissing;
 use tollgate_policy::{Cost, Policy, Rule};
 
-/// Warns of ceilings that clients can go round.
 pub(super) fn warn(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for rule in policy.rules.iter().filter(|rule| rule.ceiling) {
         let Some((_, limit)) = entry_of(&raw.limits, &rule.name) else {

@@ -7,7 +7,6 @@ use tollgate_policy::identity::WhenMissing;
 
 pub(crate) struct Places {
     pub(crate) identities: Vec<IdentityPlace>,
-    /// The names of routes, and the places of their patterns.
     pub(crate) routes: Vec<(String, Place)>,
 }
 
@@ -105,32 +104,9 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
             let title = format!("the key of identity `{name}` has too many parts");
             context.error(title, place, "fewer sources were expected");
         }
-        BuildError::UnverifiedToken(identity) => {
-            let (name, place) = places.identity(identity);
-            let title = format!("identity `{name}` does not say how tokens are verified");
-            context.error(title, place, "`jwt` is missing");
-        }
-        // Checked before, with a more precise place.
-        BuildError::LimitTwice { route, .. } => {
-            let place = places.route(route).1;
-            context.error("a route names a limit twice", place, "this route");
-        }
-        BuildError::TooManyClaims { route, claims } => {
-            let title = format!("a route draws from {claims} buckets at once");
-            let label = "16 are the most, candidates among them";
-            context.error(title, places.route(route).1, label);
-        }
-        BuildError::TooManyTargets(route) => {
-            let label = "8 are the most, its own among them";
-            context.error("a route has too many targets", places.route(route).1, label);
-        }
         BuildError::BodyAsked(route) => {
             let label = "64 members or form fields are the most, of all routes together";
             context.error("too much is asked of bodies", places.route(route).1, label);
-        }
-        BuildError::Dangling { route, what } => {
-            let title = format!("a route refers to {what}, which does not exist");
-            context.error(title, places.route(route).1, "this route");
         }
     }
 }

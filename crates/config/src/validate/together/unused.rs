@@ -4,10 +4,8 @@ use crate::raw::{RawFile, RawRoute};
 use crate::source::At;
 use crate::text::Text;
 use crate::validate::{entries_of, entry_of, list_of};
-use http::StatusCode;
-use tollgate_limit::Mode;
+use tollgate_policy::Policy;
 use tollgate_policy::identity::WhenMissing;
-use tollgate_policy::{Policy, is_charged};
 
 /// Limits, identities and upstreams that nothing refers to.
 pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
@@ -144,48 +142,4 @@ fn set_values(route: &At<RawRoute>) -> impl Iterator<Item = &At<Text>> {
     edits
         .flat_map(|edits| entries_of(&edits.set))
         .map(|(_, value)| value)
-}
-
-pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    for written in list_of(&raw.routes) {
-        for limit in list_of(&written.limits) {
-            let name = match &limit.value {
-                ShortOr::Short(text) => Some(text.value.as_str()),
-                ShortOr::Table(table) => table.limit.get().map(|name| name.as_str()),
-            };
-            let off = policy.rules.iter().any(|rule| {
-                Some(&*rule.name) == name && rule.live.mode == Mode::Off && rule.tiers.is_empty()
-            });
-            let said = name
-                .and_then(|name| entry_of(&raw.limits, name))
-                .is_some_and(|(_, limit)| !limit.mode.is_absent());
-            if off && !said {
-                let title = format!("limit `{}` is unlimited", name.unwrap_or_default());
-                context.warning(title, limit.place, "it does nothing on this route");
-            }
-        }
-    }
-}
-
-/// Statuses after which a limit is to refund, and never does.
-pub(super) fn refunds(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    for (name, limit) in entries_of(&raw.limits) {
-        let rule = policy.rules.iter().find(|rule| *rule.name == *name.value);
-        let (Some(rule), Some(place)) = (rule, limit.refund_on.place()) else {
-            continue;
-        };
-        let is_refunded = |status: u16| {
-            StatusCode::from_u16(status)
-                .is_ok_and(|status| !is_charged(&rule.count, &rule.refund_on, status))
-        };
-        let mut lost = rule.refund_on.iter();
-        let lost = lost.find(|range| !(range.from..=range.to).any(is_refunded));
-        if let Some(range) = lost {
-            let title = format!("limit `{}` never refunds after {}", rule.name, range.from);
-            let label = "a condition, a range or an upgrade that the caller sends causes it: the response counts as the 200 that it takes the place of";
-            context.warning(title, place, label).help(
-                "leave it out; to refund these responses, the limit must refund \"200\", too",
-            );
-        }
-    }
 }

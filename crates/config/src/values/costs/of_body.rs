@@ -73,7 +73,6 @@ pub(super) fn from_body(
     }))))
 }
 
-/// The members of a list, each by the names that lead to it.
 fn members(list: &At<Vec<At<Text>>>, context: &mut Context<'_>) -> Option<Vec<Vec<String>>> {
     let members = list.value.iter().map(|path| member(path, 0, context));
     members.collect()

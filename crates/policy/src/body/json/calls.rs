@@ -54,7 +54,6 @@ impl CallReader {
         }
     }
 
-    /// A number has ended at `paths`.
     pub(super) fn number(&mut self, paths: PathSet) {
         if paths & self.id == 0 {
             return;
@@ -63,7 +62,6 @@ impl CallReader {
         self.set(&digits, CallId::Number);
     }
 
-    /// A string has ended at `paths`.
     pub(super) fn text(&mut self, paths: PathSet, text: &[u8]) {
         self.is_call |= paths & self.method != 0;
         if paths & self.id != 0 {
@@ -78,7 +76,6 @@ impl CallReader {
         }
     }
 
-    /// `null`, `true` or `false` has ended at `paths`.
     pub(super) fn literal(&mut self, paths: PathSet, is_null: bool) {
         if paths & self.id != 0 {
             self.current = Some(CallId::Null);
@@ -110,7 +107,6 @@ impl CallReader {
     }
 }
 
-/// The longest id in bytes.
 const ID_MAX: usize = 256;
 /// The most calls of a batch whose refusals are told one by one.
 const IDS_MAX: usize = 64;

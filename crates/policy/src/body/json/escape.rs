@@ -11,16 +11,13 @@ pub(super) enum Escape {
     },
     /// After `\u` and this many of its four digits.
     Unicode {
-        /// The high surrogate before it.
         high: Option<u16>,
-        /// The number of digits so far.
         digits: u8,
         value: u16,
     },
     High(u16),
 }
 
-/// The result of a byte of a string.
 pub(super) enum Read {
     Nothing,
     Byte(u8),
@@ -127,7 +124,6 @@ const SHORT: [bool; 256] = {
     table
 };
 
-/// The number of bytes that are compared at once.
 const BLOCK: usize = u64::BITS as usize;
 
 /// The places of the quotes and backslashes in a block, as bits.

@@ -63,7 +63,6 @@ pub struct Reader {
     text: SmallVec<[u8; 24]>,
     values: SmallVec<[Option<Value>; 2]>,
     found: Members,
-    /// Reads the ids of JSON-RPC calls, where they are asked for.
     calls: Option<Box<CallReader>>,
 }
 
@@ -107,7 +106,6 @@ enum Next {
 }
 
 impl Reader {
-    /// Whether it reads a batch of calls.
     pub const fn is_batch(&self) -> bool {
         self.base == 1
     }
@@ -228,10 +226,6 @@ impl Reader {
         }
     }
 
-    /// The members of a request.
-    ///
-    /// # Errors
-    /// The first flaw of the text.
     pub fn finish(mut self) -> Result<Members, BodyFlaw> {
         self.end_number();
         let whole = self.next == Next::Nothing

@@ -82,7 +82,6 @@ impl Paths {
             .fold(0, |set, place| set | bit(place))
     }
 
-    /// The length of the longest name, in bytes.
     pub(super) fn longest_name(&self) -> usize {
         let names = self.list.iter().flatten();
         names.map(String::len).max().unwrap_or(0)
@@ -162,7 +161,6 @@ impl Members {
         self.list.get(place)
     }
 
-    /// Takes out the JSON-RPC calls, where they were asked for and get a response.
     pub fn take_calls(&mut self) -> Option<Calls> {
         self.calls_of_rpc.take()
     }

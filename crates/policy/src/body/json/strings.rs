@@ -99,7 +99,6 @@ impl Reader {
         &piece[1..]
     }
 
-    /// Keeps bytes of a string that is wanted.
     pub(super) fn keep(&mut self, role: &mut Role, bytes: &[u8]) {
         match role {
             Role::Skipped | Role::Name(false) => {}

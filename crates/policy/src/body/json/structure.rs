@@ -114,7 +114,6 @@ impl Reader {
         };
     }
 
-    /// Whether the innermost open value is an object.
     pub(super) fn is_object(&self) -> bool {
         let Some(at) = self.depth.checked_sub(1) else {
             return false;

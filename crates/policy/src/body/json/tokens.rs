@@ -13,7 +13,6 @@ pub(super) struct Number {
     fraction: bool,
 }
 
-/// The part of a number that was read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Sign,
@@ -28,7 +27,6 @@ enum Part {
 }
 
 impl Number {
-    /// The number that begins with `byte`, a digit or a sign.
     pub(super) fn new(byte: u8) -> Self {
         let (part, units) = match byte {
             b'1'..=b'9' => (Part::Digits, u64::from(byte - b'0')),
@@ -98,7 +96,6 @@ pub(super) struct Literal {
 }
 
 impl Literal {
-    /// The literal that begins with `byte`.
     pub(super) const fn new(byte: u8) -> Option<Self> {
         let word = match byte {
             b't' => "true",

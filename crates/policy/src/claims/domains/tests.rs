@@ -216,8 +216,7 @@ fn domains_limit_by_address_has_the_buckets_of_routes() {
     let mut claims = Claims::default();
     charge(&policy, &mut claims, "remote_address=2001:db8::1", 1);
     charge(&policy, &mut claims, "remote_address=2001:db8::2", 1);
-    let client = "2001:db8::3".parse().expect("an address");
-    let expected = keys::of_address(Some(policy.address.key(client)));
+    let expected = of_address(&policy, "2001:db8::3");
     assert_eq!(claims.charges().len(), 1, "one /64");
     assert_eq!(*claims.key(&claims.charges()[0]), expected);
     // 203.0.113.0/24 is exempt.
@@ -241,8 +240,7 @@ fn look_up_descriptor_finds_the_bucket_that_it_is_charged_on() {
     let by_address = policy(fixtures::by_address());
     let found = sought(&by_address, &["edge", "remote_address=192.0.2.7"]).expect("a rule");
     assert!(!found.decides(&by_address.rules[0]));
-    let client = "192.0.2.7".parse().expect("an address");
-    let key = keys::of_address(Some(by_address.address.key(client)));
+    let key = of_address(&by_address, "192.0.2.7");
     assert_eq!(found.elsewhere, [("one".into(), key)]);
     assert!(
         all.look_up_key("descriptor", &["edge", "user=a"]).is_err(),
@@ -264,4 +262,12 @@ fn domains_request_with_too_many_buckets_is_an_error() {
         .expect("a rule");
     let more = policy.charge(&mut claims, &found, 1, None, true);
     assert_eq!(more.expect_err("too many"), TooManyBuckets);
+}
+
+/// The key of a client under the scope `address`.
+fn of_address(policy: &Policy, client: &str) -> KeyBytes {
+    let client = client.parse().expect("an address");
+    let mut key = KeyBytes::new();
+    keys::push_address(&mut key, Some(policy.address.key(client)));
+    key
 }

@@ -23,14 +23,12 @@ pub struct ModelPrices {
     pub unknown: Option<PriceIndex>,
 }
 
-/// The price at which a request is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelPrice {
     /// The one at this place.
     At(PriceIndex),
     /// The dearest of all, because the model is not known here.
     Dearest,
-    /// None: the request is refused.
     Refused,
 }
 

@@ -23,7 +23,6 @@ pub(super) fn credentials<'r>(
     }
 }
 
-/// The credentials in a value of `Authorization`.
 fn under<'v>(value: &'v [u8], scheme: &str) -> Result<Option<&'v [u8]>, Ambiguous> {
     if has_odd_blanks(value) {
         return Err(Ambiguous::Unclear);
