@@ -3,14 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
-use super::context::Context;
-use super::env::Env;
 use super::files::{folder, read_text};
 use super::include::{self, Tree};
-use super::problem::{Problems, Severity, Unset};
-use super::reader::{Field, defaults};
+use super::reading::{Context, Env, Field, Problems, Severity, Sources, Unset, defaults};
 use super::settings::{Admin, Listener};
-use super::source::Sources;
 
 /// The admin listener of a file; `None` if it is off. A running gateway may still use an earlier
 /// version of a file that has a mistake now, so only `[admin] listen` must be readable.

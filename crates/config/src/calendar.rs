@@ -7,11 +7,8 @@ use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Span, ToSpan};
 
-use super::context::Context;
-use super::problem::near_or;
 use super::raw::RawWindow;
-use super::reader::Read;
-use super::source::Place;
+use super::reading::{Context, Place, Read, near_or};
 use super::values::rate::Unit;
 use tollgate_limit::{Calendar, Micros, Timestamp};
 

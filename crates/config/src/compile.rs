@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::context::{Context, Program};
 use super::diagnostic::Diagnostic;
 use super::include::{self, Tree};
 use super::loader::{Loader, Unopened};
-use super::problem::{Mark, Problem, Problems, Severity};
 use super::quick;
 use super::raw::RawFile;
-use super::reader::{Field, Read, defaults};
+use super::reading::{Context, Field, Mark, Problem, Problems, Program, Read, Severity, defaults};
 use super::render::render;
 use super::settings::{
     Admin, CompressedBodies, Decide, DecideListener, DecideProtocol, EncodedSlash, Log, Server,

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::problem::{Problem, Severity};
-use super::source::Sources;
+use super::reading::{Problem, Severity, Sources};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::diagnostic::Diagnostic;
 use super::files::cannot_read;
-use super::problem::{Problem, Severity};
 use super::quick::by_option;
+use super::reading::{Problem, Severity, Sources};
 use super::render::render;
-use super::source::Sources;
 
 pub struct ConfigError {
     pub(crate) problems: Vec<Problem>,

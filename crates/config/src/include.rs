@@ -5,13 +5,10 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-use super::context::Context;
 use super::files::{cannot_read, folder, matches, read_text};
 use super::merge::merge;
-use super::problem::{Problem, SHOWN_MAX};
 use super::raw::RawFile;
-use super::reader::Table;
-use super::source::Place;
+use super::reading::{Context, Place, Problem, SHOWN_MAX, Table};
 
 #[derive(Debug, Default)]
 pub(crate) struct Tree {

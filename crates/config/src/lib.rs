@@ -5,9 +5,9 @@
 //! function. This crate opens no sockets, connects to no stores, and starts nothing.
 //!
 //! A file passes three steps: syntax ([`mod@include`], which also follows `include`), structure
-//! ([`reader`] reads what [`raw`] declares with the forms of [`values`]: types that run, and mirrors of tables that depend
+//! ([`reading`] reads what [`raw`] declares with the forms of [`values`]: types that run, and mirrors of tables that depend
 //! on other tables), and checks between tables ([`validate`], which makes a
-//! [`tollgate_policy::Policy`]). A key that could not be read is [`reader::Field::Broken`], so that
+//! [`tollgate_policy::Policy`]). A key that could not be read is [`reading::Field::Broken`], so that
 //! later steps do not report it as missing.
 
 #![forbid(unsafe_code)]
@@ -15,30 +15,20 @@
 mod admin_listener;
 mod calendar;
 mod compile;
-mod context;
-mod declare;
-mod defs;
 mod diagnostic;
-mod env;
 mod error;
 mod files;
 mod include;
-mod lists;
 mod loader;
 mod merge;
-mod problem;
 mod quick;
 pub mod rate_limit_yaml;
 mod raw;
-mod reader;
+mod reading;
 mod render;
 mod report;
-mod scalar;
 mod schema;
-mod slips;
 pub mod settings;
-mod source;
-mod text;
 mod validate;
 mod values;
 pub mod yaml;
@@ -48,18 +38,16 @@ use std::sync::Arc;
 
 pub use admin_listener::{load_admin_listener, parse_admin_listener};
 pub use diagnostic::{Diagnostic, Span};
-pub use env::Env;
 pub use error::ConfigError;
 pub use files::{FILE_MAX, matches, read_text};
 pub use loader::{Loader, Unopened};
-pub use problem::{Unset, nearest, suggestion};
 pub use quick::{COMMAND_LINE, quick, quoted};
+pub use reading::{Env, Unset, nearest, suggestion};
 pub use report::report;
 pub use schema::schema;
 pub use values::rate::rate_in;
 
-use context::Context;
-use problem::Problems;
+use reading::{Context, Problems};
 use settings::{Admin, Decide, Log, Server, Store, TestCase, Traces};
 
 use tollgate_limit::{Micros, Rate, Timestamp};

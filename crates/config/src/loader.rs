@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::compile::compile;
-use super::context::Program;
-use super::env::Env;
 use super::files::{folder, read_text};
-use super::problem::Unset;
+use super::reading::{Env, Program, Unset};
 use super::settings::Listener;
 use super::{Config, ConfigError};
 use tollgate_limit::Timestamp;

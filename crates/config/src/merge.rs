@@ -1,10 +1,7 @@
 //! Merges what several files have into one mirror.
 
-use super::lists::Named;
-use super::problem::{Problem, Problems};
 use super::raw::RawFile;
-use super::reader::Field;
-use super::source::At;
+use super::reading::{At, Field, Named, Problem, Problems};
 
 pub(crate) fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
     into.include = Field::Absent;

@@ -1,7 +1,6 @@
 //! A configuration without a file: `tollgate run --upstream URL --limit 100/minute --per address`.
 
-use super::problem::Problem;
-use super::source::Sources;
+use super::reading::{Problem, Sources};
 
 /// The file for these three arguments. [`super::parse`] reads it, so that mistakes in them are
 /// reported like those of a file.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use crate::reading::nearest;
 use crate::yaml::{self, Node, Value, YamlError, boolean};
 use tollgate_limit::Micros;
 
@@ -320,7 +321,7 @@ fn check_keys(node: &Node, known: &[&str], what: &str, mistakes: &mut Mistakes) 
     }
     for (key, member) in node.entries() {
         if !known.contains(&key.as_str()) {
-            let why = match crate::problem::nearest(key, known.iter().copied()) {
+            let why = match nearest(key, known.iter().copied()) {
                 Some(near) => format!("unknown key `{key}`; did you mean `{near}`?"),
                 None => format!("unknown key `{key}`"),
             };

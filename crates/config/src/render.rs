@@ -2,8 +2,7 @@
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use super::problem::{Mark, Problem, Severity};
-use super::source::Sources;
+use super::reading::{Mark, Problem, Severity, Sources};
 use tollgate_limit::printable::{printable, printable_lines};
 
 /// Renders `problems`, one paragraph each; in colour for a terminal, otherwise plain.

@@ -3,9 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::defs::Defs;
 use super::raw::RawFile;
-use super::reader::Read;
+use super::reading::{Defs, Read};
 
 /// The JSON Schema (draft 2020-12) of `gateway.toml`.
 pub fn schema() -> Value {

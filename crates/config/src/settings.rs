@@ -12,8 +12,7 @@ pub use super::raw::{
     LogLevel, OperationsFormat, Operator, OperatorLevel, RuleOfDescriptors, Server, ServerTimeouts,
     StoreKind, Traces, Webhook, WebhookEvent,
 };
-pub use super::scalar::Word;
-pub use super::text::Secret;
+pub use super::reading::{Secret, Word};
 pub use super::values::envoy_file::EnvoyFile;
 pub use super::values::forms::AccessLog;
 pub use super::values::listener::{DecideListener, DecideProtocol, Listener};

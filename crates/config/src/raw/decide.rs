@@ -1,6 +1,6 @@
 //! `[decide]`: the listeners over which other proxies and programs ask for decisions.
 
-use crate::declare::settings;
+use crate::reading::settings;
 use crate::values::envoy_file::{EnvoyFile, EnvoyFiles};
 use crate::values::forms::TIMEOUT;
 use crate::values::listener::{DecideListener, DecideListeners};

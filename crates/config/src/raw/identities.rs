@@ -1,7 +1,4 @@
-use crate::declare::{settings, table, words};
-use crate::lists::{Named, OneOrMany, ShortOr};
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Named, OneOrMany, ShortOr, Text, settings, table, words};
 use crate::values::certificates::AuthoritiesPem;
 use crate::values::forms::BLOCK;
 use crate::values::key_source::{KeySource, WHEN_MISSING};

@@ -1,6 +1,4 @@
-use crate::declare::{table, words};
-use crate::lists::{Named, OneOrMany, ShortOr};
-use crate::text::Text;
+use crate::reading::{Named, OneOrMany, ShortOr, Text, table, words};
 use crate::values::costs::{Counted, RefuseStatus, Settlement, Status};
 use crate::values::forms::{BLOCK, Bytes, Percent, Refusals, ShareOfKeys};
 use crate::values::in_flight::InFlight;

@@ -16,14 +16,9 @@ pub(crate) use routes::*;
 pub use server::*;
 pub use store::*;
 
-use super::context::Context;
-use super::declare::{settings, table};
-use super::lists::{Named, OneOrMany, ShortOr};
-use super::reader::Table;
-use super::source::At;
-use super::text::Text;
 use super::values::forms::Start;
 use super::values::messages::HeaderText;
+use crate::reading::{At, Context, Named, OneOrMany, ShortOr, Table, Text, settings, table};
 use tollgate_limit::Micros;
 use tollgate_policy::Responses;
 use tollgate_policy::identity::address::AddressPolicy;

@@ -1,9 +1,4 @@
-use crate::context::Context;
-use crate::declare::{settings, table, words};
-use crate::lists::{Named, OneOrMany, ShortOr};
-use crate::reader::Table;
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, Named, OneOrMany, ShortOr, Table, Text, settings, table, words};
 use crate::values::forms::Size;
 use crate::values::messages::{
     BodyPattern, HeaderNameText, HeaderPattern, HeaderText, MethodText, QuotaHeaders, Refusal,

@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::context::Context;
-use crate::declare::{settings, words};
-use crate::reader::Table;
-use crate::text::Secret;
+use crate::reading::{Context, Secret, Table, settings, words};
 use crate::values::certificates::{Authorities, AuthoritiesPem, Chain, PrivateKey, TokenDigest};
 use crate::values::forms::{
     AccessLog, AccessLogTarget, Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT,

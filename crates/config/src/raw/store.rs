@@ -1,5 +1,4 @@
-use crate::declare::{table, words};
-use crate::text::Text;
+use crate::reading::{Text, table, words};
 use crate::values::certificates::{Authorities, Chain, PrivateKey};
 use crate::values::forms::{Auto, TIMEOUT};
 use tollgate_limit::{Micros, WhenDown};

@@ -1,11 +1,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::context::Context;
-use crate::declare::{settings, words};
-use crate::lists::OneOrMany;
-use crate::reader::Table;
-use crate::source::At;
+use crate::reading::{At, Context, OneOrMany, Table, settings, words};
 use crate::values::certificates::{AuthoritiesPem, ChainPem, Pins, PrivateKeyPem, pair};
 use crate::values::forms::TIMEOUT;
 use crate::values::names::ServerName;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::env::Env;
 use crate::parse;
+use crate::reading::Env;
 use tollgate_limit::Timestamp;
 
 /// The schema of a key, through references and alternatives.

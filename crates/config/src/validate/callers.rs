@@ -6,14 +6,9 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::{entries_of, names_of};
-use crate::context::Context;
 use crate::files::{cannot_read, folder, read_text_up_to};
-use crate::lists::{Named, ShortOr};
-use crate::problem::{Problem, suggestion};
 use crate::raw::{RawCaller, RawFile};
-use crate::reader::{Node, Read};
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Named, Node, Place, Problem, Read, ShortOr, Text, suggestion};
 use tollgate_policy::identity::callers::digest_words;
 use tollgate_policy::identity::{Callers, parse_digest};
 

@@ -1,7 +1,6 @@
 //! Whether the costs of a limit can be paid.
 
-use crate::context::Context;
-use crate::source::{At, Place};
+use crate::reading::{At, Context, Place};
 use crate::values::costs::Settlement;
 use tollgate_limit::words;
 use tollgate_policy::Cost;

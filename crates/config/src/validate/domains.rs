@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::limits::{Limits, Surroundings};
-use crate::context::Context;
 use crate::raw::{RawFile, RuleOfDescriptors};
+use crate::reading::{At, Context, Place};
 use crate::settings::EnvoyFile;
-use crate::source::{At, Place};
 use crate::values::rate::{Rate as Written, Unit};
 use tollgate_limit::Rate;
 use tollgate_policy::Domains;

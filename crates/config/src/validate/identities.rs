@@ -7,11 +7,8 @@ use arc_swap::ArcSwap;
 
 use super::callers::{self, OwnNumbers};
 use super::{check_name, entries_of, jwt, names_of};
-use crate::context::Context;
-use crate::lists::ShortOr;
-use crate::problem::nearest;
 use crate::raw::{RawFile, RawIdentity};
-use crate::source::{At, Place};
+use crate::reading::{At, Context, Place, ShortOr, nearest};
 use crate::values::key_source::{UNVERIFIED_CLAIM, WHEN_MISSING};
 use tollgate_policy::identity::{Identity, Source, WhenMissing, WhenUnknown};
 

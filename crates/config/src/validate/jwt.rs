@@ -2,12 +2,8 @@
 
 use http::Uri;
 
-use crate::context::{Context, Program};
-use crate::problem::{listed, nearest};
 use crate::raw::RawJwt;
-use crate::reader::{Field, defaults};
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, Field, Program, Text, defaults, listed, nearest};
 use tollgate_policy::identity::jwt::{
     Algorithm, FetchSettings, JwtPolicy, KeysUrl, may_be_fetched,
 };

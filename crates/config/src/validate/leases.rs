@@ -1,10 +1,8 @@
 //! `lease`: which limits can be leased.
 
-use crate::context::Context;
 use crate::raw::RawLimit;
-use crate::reader::Mirror;
+use crate::reading::{At, Context, Mirror, Place};
 use crate::settings::{Store, Topology};
-use crate::source::{At, Place};
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Kind, Mode, Placement, Role};
 use tollgate_policy::Rule;

@@ -18,10 +18,7 @@ pub(crate) mod tests_table;
 pub(crate) mod together;
 pub(crate) mod upstreams;
 
-use super::context::Context;
-use super::lists::Named;
-use super::reader::Field;
-use super::source::At;
+use crate::reading::{At, Context, Field, Named};
 
 /// The names of a section, including those whose tables could not be read.
 pub(crate) fn names_of<T>(field: &Field<Named<T>>) -> Vec<&str> {

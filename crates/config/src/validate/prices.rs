@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::entries_of;
-use crate::context::Context;
 use crate::raw::{RawFile, RawLimit, RawPrice};
-use crate::source::Place;
+use crate::reading::{Context, Place};
 use crate::values::costs::by_kind;
 use crate::values::rate::is_currency;
 use tollgate_policy::body::usage::Usage;

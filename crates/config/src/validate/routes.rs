@@ -13,13 +13,8 @@ use std::sync::Arc;
 use super::limits::Limits;
 use super::upstreams::Upstreams;
 use super::{costs, entry_of, list_of, names_of, prices};
-use crate::context::Context;
-use crate::lists::ShortOr;
-use crate::problem::Problem;
 use crate::raw::{RawDefaults, RawFile, RawRoute, RawRouteLimit};
-use crate::reader::Mirror;
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Mirror, Place, Problem, ShortOr, Text};
 use tollgate_policy::routes::{Pattern, Route, RouteLimit, Target};
 use tollgate_policy::{Cost, ScopePart};
 

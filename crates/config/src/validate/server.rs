@@ -1,8 +1,7 @@
 //! `[server]`, `[admin]` and `[decide]`: checks between their keys, and between their listeners.
 
-use crate::context::Context;
+use crate::reading::{At, Context};
 use crate::settings::{AcmeChallenge, Admin, Decide, Listener, Operator, Server};
-use crate::source::At;
 use crate::values::listener::same_socket;
 use tollgate_limit::Timestamp;
 use tollgate_policy::expiry::first_expiry;

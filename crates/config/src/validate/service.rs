@@ -1,10 +1,8 @@
 //! A file that a service reads for its own requests: warns of what only a gateway does.
 
 use super::list_of;
-use crate::context::Context;
 use crate::raw::RawFile;
-use crate::reader::Mirror;
-use crate::source::Place;
+use crate::reading::{Context, Mirror, Place};
 
 pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
     let mut idle = |name: String, place: Place, label: &str| {

@@ -1,10 +1,6 @@
-use crate::context::Context;
-use crate::problem::near_or;
 use crate::raw::RawStore;
-use crate::reader::{Field, Mirror};
-use crate::scalar::Word as _;
+use crate::reading::{At, Context, Field, Mirror, Word as _, near_or};
 use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
-use crate::source::At;
 use crate::values::certificates::pair;
 use tollgate_limit::Micros;
 

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use http::{Method, StatusCode, Uri};
 
-use crate::problem::Flaw;
-use crate::problem::near_or;
+use crate::reading::{Flaw, near_or};
 use crate::settings::{Sent, TestCaller};
 use crate::values::quantity::duration;
 use tollgate_limit::Micros;

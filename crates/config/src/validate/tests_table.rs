@@ -2,12 +2,9 @@
 
 use super::test_line::parse;
 use super::{entries_of, list_of, names_of};
-use crate::context::Context;
-use crate::problem::Flaw;
-use crate::problem::suggestion;
 use crate::raw::{RawFile, RawTest};
+use crate::reading::{At, Context, Flaw, Place, suggestion};
 use crate::settings::{Expect, Sent, TestCaller, TestCase};
-use crate::source::{At, Place};
 use crate::values::messages::headers_of;
 use tollgate_policy::identity::Identity;
 

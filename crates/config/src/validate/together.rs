@@ -12,9 +12,8 @@ mod unused;
 use std::net::IpAddr;
 
 use super::{entries_of, entry_of, list_of};
-use crate::context::Context;
-use crate::problem::Problem;
 use crate::raw::RawFile;
+use crate::reading::{Context, Problem};
 use crate::settings::{Listener, Server};
 pub(crate) use cluster::check_cluster;
 pub(crate) use conflicts::{IdentityPlace, Places, build_error};

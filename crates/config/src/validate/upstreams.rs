@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::context::Context;
 use crate::raw::RawFile;
-use crate::reader::literal;
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, Text, literal};
 use crate::values::servers::server;
 use tollgate_limit::Micros;
 use tollgate_policy::routes::{Route, RouteLimit};

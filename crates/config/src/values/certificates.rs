@@ -2,11 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::context::Context;
-use crate::declare::forms;
-use crate::lists::OneOrMany;
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, OneOrMany, Place, Text, forms};
 use tollgate_limit::hex;
 use tollgate_policy::identity::callers::digest_words;
 use tollgate_policy::identity::parse_digest;

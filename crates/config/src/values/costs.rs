@@ -12,13 +12,9 @@ use self::of_response::settle_from;
 pub(crate) use self::of_response::{SettleSource, by_kind};
 pub(crate) use self::tables::*;
 use super::messages::header_name_of;
-use crate::context::Context;
-use crate::declare::forms;
-use crate::defs::Defs;
-use crate::lists::{OneOrMany, ShortOr};
-use crate::reader::{Mirror, Node, Read};
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{
+    At, Context, Defs, Mirror, Node, OneOrMany, Place, Read, ShortOr, Text, forms,
+};
 use tollgate_policy::body::usage::Preset;
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 

@@ -1,12 +1,8 @@
 //! Files of envoyproxy/ratelimit that `decide.envoy` names.
 
-use crate::context::Context;
-use crate::declare::forms;
 use crate::files::{cannot_read, matches, read_text};
-use crate::lists::OneOrMany;
 use crate::rate_limit_yaml::{self, Descriptor, Position, RateLimitFile};
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, OneOrMany, Place, Text, forms};
 
 forms! {
     EnvoyFiles -> Vec<EnvoyFile> as OneOrMany<Text> = |patterns, context| Some(files(patterns, context));

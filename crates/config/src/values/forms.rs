@@ -8,14 +8,7 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use super::quantity::{bytes_words, duration, refusals, share, size};
-use crate::context::Context;
-use crate::declare::forms;
-use crate::defs::Defs;
-use crate::problem::Flaw;
-use crate::reader::{Node, Read};
-use crate::scalar::outside;
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, Defs, Flaw, Node, Read, Text, forms, outside};
 use tollgate_limit::{Micros, Timestamp};
 
 /// Reads a string and parses it; a mistake is reported at its own place.

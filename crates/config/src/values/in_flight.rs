@@ -3,12 +3,7 @@
 use serde_json::{Value, json};
 use toml::de::DeValue;
 
-use crate::context::Context;
-use crate::declare::table;
-use crate::defs::Defs;
-use crate::reader::{Node, Read, mismatch};
-use crate::scalar::from_variable;
-use crate::text::Text;
+use crate::reading::{Context, Defs, Node, Read, Text, from_variable, mismatch, table};
 
 table! {
     /// A concurrency limit that adapts to the number of requests that the upstream can process.

@@ -1,10 +1,6 @@
 //! Where the key of a caller is in a request.
 
-use crate::context::{Context, Program};
-use crate::declare::forms;
-use crate::problem::near_or;
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, Program, Text, forms, near_or};
 use tollgate_policy::identity::Source;
 
 forms! {

@@ -4,11 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::context::Context;
-use crate::declare::forms;
-use crate::lists::{OneOrMany, OrBroken};
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, OneOrMany, OrBroken, Text, forms};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listener {

@@ -2,12 +2,9 @@
 
 use http::{HeaderName, HeaderValue, Method};
 
-use crate::context::Context;
-use crate::declare::{forms, table, words};
-use crate::lists::{OneOrMany, ShortOr};
-use crate::problem::suggestion;
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{
+    At, Context, OneOrMany, Place, ShortOr, Text, forms, suggestion, table, words,
+};
 use tollgate_policy::routes::method::is_in_capitals;
 use tollgate_policy::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody};
 

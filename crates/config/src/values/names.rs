@@ -5,11 +5,7 @@ use std::sync::Arc;
 
 use rustls_pki_types as pki_types;
 
-use crate::context::Context;
-use crate::declare::forms;
-use crate::lists::{OneOrMany, OrBroken};
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, OneOrMany, OrBroken, Text, forms};
 
 forms! {
     /// A host name that an authority gives a certificate for.

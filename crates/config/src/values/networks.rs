@@ -2,10 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::context::Context;
-use crate::declare::forms;
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Place, Text, forms};
 use ipnet::IpNet;
 use tollgate_policy::identity::address::NetSet;
 

@@ -1,7 +1,6 @@
 //! Parses durations, sizes and shares: numbers with mandatory units.
 
-use crate::problem::Flaw;
-use crate::problem::nearest;
+use crate::reading::{Flaw, nearest};
 use tollgate_limit::Micros;
 
 /// Parses a duration: numbers with units, the largest first, none twice.

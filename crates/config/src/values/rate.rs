@@ -4,15 +4,7 @@ use serde_json::{Value, json};
 
 use super::forms::parsed;
 use super::quantity::{duration, micro_units, unit};
-use crate::context::Context;
-use crate::declare::forms;
-use crate::defs::Defs;
-use crate::problem::Flaw;
-use crate::problem::near_or;
-use crate::reader::{Node, Read};
-use crate::slips;
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, Defs, Flaw, Node, Read, Text, forms, near_or, slips};
 use tollgate_limit::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

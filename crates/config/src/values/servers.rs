@@ -5,11 +5,7 @@ use std::sync::Arc;
 use http::Uri;
 use http::uri::Authority;
 
-use crate::context::Context;
-use crate::declare::{forms, table};
-use crate::lists::{OneOrMany, ShortOr};
-use crate::source::At;
-use crate::text::{Secret, Text};
+use crate::reading::{At, Context, OneOrMany, Secret, ShortOr, Text, forms, table};
 use tollgate_policy::upstream::{HostPolicy, Server, ServerAddress};
 
 table! {

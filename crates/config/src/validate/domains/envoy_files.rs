@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Compiler;
 use crate::rate_limit_yaml::{Descriptor, Quota};
+use crate::reading::At;
 use crate::settings::EnvoyFile;
-use crate::source::At;
 use crate::validate::limits::{Written, window_of_clock};
 use tollgate_limit::{Mode, Rate};
 use tollgate_policy::claims::domains::{DescriptorRule, Step};

@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
 use super::Compiler;
-use crate::context::Context;
 use crate::rate_limit_yaml;
 use crate::raw::RuleOfDescriptors;
-use crate::source::Place;
+use crate::reading::{Context, Place};
 use crate::validate::names_of;
 use tollgate_limit::{Kind, Micros};
 use tollgate_policy::claims::domains::{ADDRESS_KEYS, DescriptorRule, Step};

@@ -2,8 +2,7 @@
 //! bound is checked when routes are known (`together::ceilings`).
 
 use super::Builder;
-use crate::reader::Mirror;
-use crate::source::Place;
+use crate::reading::{Mirror, Place};
 use crate::values::costs::Settlement;
 use tollgate_limit::{Kind, Micros, Mode, Placement, WhenDown};
 

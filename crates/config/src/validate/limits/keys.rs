@@ -1,9 +1,8 @@
 //! Keys of one limit that cannot be combined, or that need another key.
 
 use super::Builder;
-use crate::context::Program;
 use crate::raw::RawLimit;
-use crate::reader::Mirror;
+use crate::reading::{Mirror, Program};
 use crate::settings::Topology;
 use crate::values::rate::Rate;
 use tollgate_limit::{Kind, OnFailover, Placement};

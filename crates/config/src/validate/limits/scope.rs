@@ -1,12 +1,7 @@
 //! `per`: how a limit is split into buckets.
 
-use crate::context::Context;
-use crate::lists::{Named, ShortOr};
 use crate::raw::{RawFile, RawIdentity, RawLimit, RawWhenMissing};
-use crate::reader::Field;
-use crate::slips;
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Field, Named, Place, ShortOr, Text, slips};
 use crate::validate::identities::SCOPES;
 use crate::validate::{entries_of, names_of};
 use crate::values::key_source::{UNVERIFIED_CLAIM, WHEN_MISSING, source};

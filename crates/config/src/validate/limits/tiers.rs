@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::context::Context;
-use crate::lists::ShortOr;
 use crate::raw::{RawFile, RawTier};
-use crate::reader::Field;
-use crate::source::{At, Place};
+use crate::reading::{At, Context, Field, Place, ShortOr};
 use crate::validate::callers::OwnNumbers;
 use crate::validate::{check_name, entries_of, entry_of, names_of};
 use crate::values::rate::Rate;

@@ -2,11 +2,8 @@
 
 use http::Uri;
 
-use crate::context::Context;
 use crate::raw::{RawHeaders, RawRoute};
-use crate::reader::Field;
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, Field, Text};
 use crate::validate::entries_of;
 use crate::values::messages::headers_of;
 use tollgate_policy::routes::{HeaderEdits, Pattern, Segment, Template};

@@ -1,11 +1,7 @@
 //! `match`: the requests that a route takes.
 
-use crate::context::Context;
-use crate::lists::ShortOr;
 use crate::raw::{RawMatch, RawRoute};
-use crate::reader::Field;
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Field, Place, ShortOr, Text};
 use crate::validate::{entries_of, is_read};
 use crate::values::messages::headers_of;
 use tollgate_policy::identity::source::Source;

@@ -2,8 +2,7 @@
 
 use super::Compiler;
 use crate::raw::{RawOverLimit, RawRoute};
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Text};
 use crate::validate::list_of;
 use tollgate_policy::TARGETS_MAX;
 use tollgate_policy::claims::prices::PriceIndex;

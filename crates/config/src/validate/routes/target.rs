@@ -2,11 +2,8 @@
 
 use super::Compiler;
 use super::edits::template;
-use crate::context::{Context, Program};
-use crate::lists::ShortOr;
 use crate::raw::{RawRedirect, RawRespond, RawRoute};
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Place, Program, ShortOr, Text};
 use crate::validate::names_of;
 use tollgate_policy::routes::Target;
 

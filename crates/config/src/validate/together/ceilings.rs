@@ -1,9 +1,8 @@
 //! Ceilings that bound nothing: requests that are not charged, and reservations that do not bound what a
 //! response may cost.
 
-use crate::context::Context;
 use crate::raw::RawFile;
-use crate::source::Place;
+use crate::reading::{Context, Place};
 use crate::validate::{entry_of, list_of};
 use tollgate_policy::identity::WhenMissing;
 use tollgate_policy::{Cost, Policy, Rule};

@@ -1,7 +1,7 @@
 //! Limits that are used together on a Redis Cluster: one call decides about all of them, and
 //! reaches one slot.
 
-use crate::context::Context;
+use crate::reading::Context;
 use crate::settings::{Store, Topology};
 use crate::validate::limits::Limits;
 use crate::validate::routes::Routes;

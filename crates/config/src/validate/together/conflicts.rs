@@ -1,7 +1,6 @@
 //! Reports mistakes that a policy finds between its parts, at their places in the file.
 
-use crate::context::Context;
-use crate::source::Place;
+use crate::reading::{Context, Place};
 use tollgate_policy::BuildError;
 use tollgate_policy::identity::WhenMissing;
 

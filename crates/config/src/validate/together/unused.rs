@@ -1,8 +1,5 @@
-use crate::context::Context;
-use crate::lists::ShortOr;
 use crate::raw::{RawFile, RawRoute};
-use crate::source::At;
-use crate::text::Text;
+use crate::reading::{At, Context, ShortOr, Text};
 use crate::validate::{entries_of, entry_of, list_of};
 use tollgate_policy::Policy;
 use tollgate_policy::identity::WhenMissing;

@@ -3,10 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::RawCost;
-use crate::context::Context;
-use crate::reader::Mirror;
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Mirror, Place, Text};
 use tollgate_policy::body::usage::Preset;
 use tollgate_policy::identity::source::json_path;
 use tollgate_policy::routes::ParseError;

@@ -7,11 +7,7 @@ use toml::de::DeValue;
 
 use super::of_body::member;
 use super::{RawNumber, RawSettle, RawWeights};
-use crate::context::Context;
-use crate::defs::Defs;
-use crate::reader::{Field, Node, Read};
-use crate::source::{At, Place};
-use crate::text::Text;
+use crate::reading::{At, Context, Defs, Field, Node, Place, Read, Text};
 use crate::values::messages::header_name_of;
 use tollgate_policy::SettleFrom;
 use tollgate_policy::body::json::PATHS_MAX;

@@ -1,8 +1,6 @@
 //! `cost` and `settle` of a limit: what a request costs, and how its response corrects that.
 
-use crate::declare::{table, words};
-use crate::lists::OneOrMany;
-use crate::text::Text;
+use crate::reading::{OneOrMany, Text, table, words};
 use crate::values::costs::SettleSource;
 use crate::values::forms::Bytes;
 use tollgate_policy::body::usage::{Preset, TokenKind};

@@ -4,16 +4,16 @@
 /// The keys of a declaration, with which the reader, the JSON Schema and the reference work.
 macro_rules! keys {
     ($([$($about:literal)*] [$($help:expr)?] $field:ident [$kind:ty] [$($range:expr)?] [$($default:tt)?] [$($example:tt)?];)*) => {
-        [$($crate::reader::Key {
-            name: $crate::reader::key_of(stringify!($field)),
+        [$($crate::reading::reader::Key {
+            name: $crate::reading::reader::key_of(stringify!($field)),
             about: &[$($about),*],
-            required: $crate::declare::first([$($help)?]),
-            range: $crate::declare::first([$($range)?]),
-            default: $crate::declare::first([$(stringify!($default))?]),
-            example: $crate::declare::first([$(stringify!($example))?]),
-            schema: <$kind as $crate::reader::Read>::schema,
-            accepts: |text| $crate::reader::accepts::<$kind>(
-                $crate::reader::key_of(stringify!($field)), $crate::declare::first([$($range)?]), text,
+            required: $crate::reading::declare::first([$($help)?]),
+            range: $crate::reading::declare::first([$($range)?]),
+            default: $crate::reading::declare::first([$(stringify!($default))?]),
+            example: $crate::reading::declare::first([$(stringify!($example))?]),
+            schema: <$kind as $crate::reading::reader::Read>::schema,
+            accepts: |text| $crate::reading::reader::accepts::<$kind>(
+                $crate::reading::reader::key_of(stringify!($field)), $crate::reading::declare::first([$($range)?]), text,
             ),
         }),*]
     };
@@ -40,12 +40,12 @@ macro_rules! table {
         $(#[doc = $doc])*
         #[derive(Clone, Debug, Default)]
         pub(crate) struct $name {
-            $($(#[doc = $about])* pub(crate) $field: $crate::reader::Field<<$kind as $crate::reader::Read>::Value>,)*
+            $($(#[doc = $about])* pub(crate) $field: $crate::reading::reader::Field<<$kind as $crate::reading::reader::Read>::Value>,)*
         }
 
         impl $name {
-            pub(crate) fn read_table(table: &$crate::reader::Table<'_>, context: &mut $crate::context::Context<'_>) -> Self {
-                let keys = $crate::declare::keys! {
+            pub(crate) fn read_table(table: &$crate::reading::reader::Table<'_>, context: &mut $crate::reading::context::Context<'_>) -> Self {
+                let keys = $crate::reading::declare::keys! {
                     $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*
                 };
                 table.check_keys(&keys, context);
@@ -54,14 +54,14 @@ macro_rules! table {
             }
 
             $($(
-                pub(crate) fn $field(&self) -> $crate::source::At<<$kind as $crate::reader::Read>::Value> {
+                pub(crate) fn $field(&self) -> $crate::reading::source::At<<$kind as $crate::reading::reader::Read>::Value> {
                     self.$field.or_written::<$kind>(stringify!($field), stringify!($default))
                 }
             )?)*
         }
 
-        impl $crate::reader::Mirror for $name {
-            fn place(&self, key: &str) -> Option<$crate::source::Place> {
+        impl $crate::reading::reader::Mirror for $name {
+            fn place(&self, key: &str) -> Option<$crate::reading::source::Place> {
                 match key {
                     $(stringify!($field) => self.$field.place(),)*
                     _ => unreachable!("`{key}` is no key of this table"),
@@ -69,15 +69,15 @@ macro_rules! table {
             }
         }
 
-        impl $crate::reader::Read for $name {
+        impl $crate::reading::reader::Read for $name {
             type Value = Self;
 
-            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
-                $crate::reader::Table::of(node, context).map(|table| Self::read_table(&table, context))
+            fn read(node: $crate::reading::reader::Node<'_>, context: &mut $crate::reading::context::Context<'_>) -> Option<Self> {
+                $crate::reading::reader::Table::of(node, context).map(|table| Self::read_table(&table, context))
             }
 
-            fn schema(defs: &mut $crate::defs::Defs) -> serde_json::Value {
-                defs.table(stringify!($name), &[$($doc),*], &$crate::declare::keys! {
+            fn schema(defs: &mut $crate::reading::defs::Defs) -> serde_json::Value {
+                defs.table(stringify!($name), &[$($doc),*], &$crate::reading::declare::keys! {
                     $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*
                 })
             }
@@ -99,13 +99,13 @@ macro_rules! table {
 /// expression` makes the type from the values of the keys, where its fields are not those.
 macro_rules! settings {
     ($(#[doc = $doc:literal])* pub struct $name:ident { $($keys:tt)* } $($more:tt)*) => {
-        $crate::declare::settings! { @struct [$($doc)*] $name [] $($keys)* }
-        $crate::declare::settings! { $(#[doc = $doc])* for $name as $name { $($keys)* } $($more)* }
+        $crate::reading::declare::settings! { @struct [$($doc)*] $name [] $($keys)* }
+        $crate::reading::declare::settings! { $(#[doc = $doc])* for $name as $name { $($keys)* } $($more)* }
     };
     (@struct [$($doc:literal)*] $name:ident [$($done:tt)*]
         $(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $type:ty $(as $kind:ty)? $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?, $($rest:tt)*
     ) => {
-        $crate::declare::settings! { @struct [$($doc)*] $name [$($done)* $(#[doc = $about])* pub $field: $type,] $($rest)* }
+        $crate::reading::declare::settings! { @struct [$($doc)*] $name [$($done)* $(#[doc = $about])* pub $field: $type,] $($rest)* }
     };
     (@struct [$($doc:literal)*] $name:ident [$($done:tt)*]) => {
         $(#[doc = $doc])*
@@ -119,31 +119,31 @@ macro_rules! settings {
     ($(#[doc = $doc:literal])* for $final:ty as $name:ident {
         $($(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $type:ty $(as $kind:ty)? $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?,)*
     } $(make $make:expr;)? $(check $check:path;)?) => {
-        impl $crate::reader::Read for $final {
+        impl $crate::reading::reader::Read for $final {
             type Value = Self;
 
-            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
-                let table = $crate::reader::Table::of(node, context)?;
-                let keys = $crate::declare::keys! {
-                    $([$($about)*] [$($help)?] $field [$crate::declare::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
+            fn read(node: $crate::reading::reader::Node<'_>, context: &mut $crate::reading::context::Context<'_>) -> Option<Self> {
+                let table = $crate::reading::reader::Table::of(node, context)?;
+                let keys = $crate::reading::declare::keys! {
+                    $([$($about)*] [$($help)?] $field [$crate::reading::declare::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
                 };
                 table.check_keys(&keys, context);
                 let [$($field),*] = &keys;
-                $(let $field = table.value::<$crate::declare::settings!(@kind $type $(, $kind)?)>($field, context);)*
+                $(let $field = table.value::<$crate::reading::declare::settings!(@kind $type $(, $kind)?)>($field, context);)*
                 $(let $field = $field?;)*
-                let made = $crate::declare::settings!(@make [$($field)*] $($make)?);
+                let made = $crate::reading::declare::settings!(@make [$($field)*] $($make)?);
                 $($check(&made, &table, context);)?
                 Some(made)
             }
 
-            fn schema(defs: &mut $crate::defs::Defs) -> serde_json::Value {
-                defs.table(stringify!($name), &[$($doc),*], &$crate::declare::keys! {
-                    $([$($about)*] [$($help)?] $field [$crate::declare::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
+            fn schema(defs: &mut $crate::reading::defs::Defs) -> serde_json::Value {
+                defs.table(stringify!($name), &[$($doc),*], &$crate::reading::declare::keys! {
+                    $([$($about)*] [$($help)?] $field [$crate::reading::declare::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
                 })
             }
 
             fn absent() -> Option<Self> {
-                $crate::reader::literal::<Self>("defaults", "{}")
+                $crate::reading::reader::literal::<Self>("defaults", "{}")
             }
         }
     };
@@ -157,23 +157,23 @@ macro_rules! words {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         $visible enum $name { $($(#[doc = $about])* $variant,)* }
 
-        $crate::declare::words! { for $name { $($(#[doc = $about])* $variant = $word,)* } }
+        $crate::reading::declare::words! { for $name { $($(#[doc = $about])* $variant = $word,)* } }
     };
     (for $name:path { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
-        impl $crate::scalar::Word for $name {
+        impl $crate::reading::scalar::Word for $name {
             const WORDS: &'static [(Self, &'static str)] = &[$((Self::$variant, $word)),*];
         }
 
-        impl $crate::reader::Read for $name {
+        impl $crate::reading::reader::Read for $name {
             type Value = Self;
 
-            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
-                let chosen = $crate::scalar::choose(&[$($word),*], node, context)?;
+            fn read(node: $crate::reading::reader::Node<'_>, context: &mut $crate::reading::context::Context<'_>) -> Option<Self> {
+                let chosen = $crate::reading::scalar::choose(&[$($word),*], node, context)?;
                 [$(Self::$variant),*].into_iter().nth(chosen)
             }
 
-            fn schema(_: &mut $crate::defs::Defs) -> serde_json::Value {
-                let about = [$($crate::defs::sentence(&[$($about),*])),*];
+            fn schema(_: &mut $crate::reading::defs::Defs) -> serde_json::Value {
+                let about = [$($crate::reading::defs::sentence(&[$($about),*])),*];
                 serde_json::json!({ "type": "string", "enum": [$($word),*], "enumDescriptions": about })
             }
         }
@@ -190,28 +190,28 @@ macro_rules! forms {
         $(#[doc = $doc])*
         pub(crate) enum $name {}
 
-        $crate::declare::forms! { @read $name, $value, [$($kind)?], $make }
+        $crate::reading::declare::forms! { @read $name, $value, [$($kind)?], $make }
     )*};
     ($(#[doc = $doc:literal])* for $value:ty $(as $kind:ty)? = $make:expr;) => {
-        $crate::declare::forms! { @read $value, $value, [$($kind)?], $make }
+        $crate::reading::declare::forms! { @read $value, $value, [$($kind)?], $make }
     };
-    (@kind []) => { $crate::text::Text };
+    (@kind []) => { $crate::reading::text::Text };
     (@kind [$kind:ty]) => { $kind };
     (@read $form:ty, $value:ty, $kind:tt, $make:expr) => {
-        impl $crate::reader::Read for $form {
+        impl $crate::reading::reader::Read for $form {
             type Value = $value;
 
-            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<$value> {
+            fn read(node: $crate::reading::reader::Node<'_>, context: &mut $crate::reading::context::Context<'_>) -> Option<$value> {
                 let make: fn(
-                    &$crate::source::At<<$crate::declare::forms!(@kind $kind) as $crate::reader::Read>::Value>,
-                    &mut $crate::context::Context<'_>,
+                    &$crate::reading::source::At<<$crate::reading::declare::forms!(@kind $kind) as $crate::reading::reader::Read>::Value>,
+                    &mut $crate::reading::context::Context<'_>,
                 ) -> Option<$value> = $make;
-                let read = <$crate::source::At<$crate::declare::forms!(@kind $kind)> as $crate::reader::Read>::read(node, context)?;
+                let read = <$crate::reading::source::At<$crate::reading::declare::forms!(@kind $kind)> as $crate::reading::reader::Read>::read(node, context)?;
                 make(&read, context)
             }
 
-            fn schema(defs: &mut $crate::defs::Defs) -> serde_json::Value {
-                <$crate::declare::forms!(@kind $kind) as $crate::reader::Read>::schema(defs)
+            fn schema(defs: &mut $crate::reading::defs::Defs) -> serde_json::Value {
+                <$crate::reading::declare::forms!(@kind $kind) as $crate::reading::reader::Read>::schema(defs)
             }
         }
     };

@@ -11,10 +11,10 @@ use super::context::Context;
 use super::declare::forms;
 use super::defs::Defs;
 use super::env::{Interpolated, has_default, interpolate};
-use super::files::{cannot_read, plain};
 use super::problem::{Flaw, Problem};
 use super::reader::{Field, Node, Read, mismatch};
 use super::source::{At, Place};
+use crate::files::{cannot_read, plain};
 use tollgate_policy::routes::ParseError;
 
 const NO_DEFAULT: &str = "set it; a secret has no default in the file";
