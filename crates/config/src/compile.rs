@@ -112,7 +112,6 @@ pub(crate) fn compile(
     }
 }
 
-/// A table of the file, or its defaults.
 fn table<K: Read<Value = K> + Clone>(field: &Field<K>) -> K {
     field
         .get()

@@ -26,7 +26,6 @@ pub struct Span {
 }
 
 impl Diagnostic {
-    /// An error without a place in a file.
     pub fn error(message: &str) -> Self {
         Self {
             severity: "error",

@@ -16,7 +16,6 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Renders every problem; in colour for a terminal.
     pub fn render(&self, colour: bool) -> String {
         let mut text = render(&self.problems, &self.sources, colour);
         let errors = self.errors();

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 /// a device or the wrong file without harm.
 pub const FILE_MAX: u64 = 16 << 20;
 
-/// Reads one file of a configuration.
 pub fn read_text(path: &Path) -> io::Result<String> {
     read_text_up_to(path, FILE_MAX, "a configuration has at most 16 MiB")
 }

@@ -24,7 +24,6 @@ pub struct Loader<'l> {
 pub struct Unopened {
     /// The dotted name of the key: `server.certificates[0].key`.
     pub key: String,
-    /// What is wrong, and with which file.
     pub what: String,
 }
 
@@ -65,7 +64,6 @@ impl<'l> Loader<'l> {
         Self { opens, ..self }
     }
 
-    /// Reads a file and everything it includes.
     pub fn file(&self, path: &Path) -> Result<Config, ConfigError> {
         let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
         self.compiled(&path.display().to_string(), text, vec![path.to_path_buf()])

@@ -24,7 +24,6 @@ pub struct Descriptor {
     pub key: String,
     pub value: Option<String>,
     pub rate_limit: Option<RateLimit>,
-    /// Whether its limit never refuses.
     pub shadow_mode: bool,
     /// Whether its limit refuses only together with all other such limits.
     pub quota_mode: bool,
@@ -38,7 +37,6 @@ pub struct Descriptor {
 pub struct RateLimit {
     /// Its name, by which other limits replace it.
     pub name: Option<String>,
-    /// The names of the limits that it replaces.
     pub replaces: Vec<String>,
     pub quota: Quota,
     pub place: Position,
@@ -52,7 +50,6 @@ pub enum Quota {
         requests: u64,
         period: Micros,
     },
-    /// It has a mistake, which is in the list.
     Broken,
 }
 
@@ -294,7 +291,6 @@ impl Mistakes {
     }
 }
 
-/// A scalar that is not empty.
 fn text(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option<String> {
     let member = node.get(key)?;
     if member.text().is_none() {

@@ -53,7 +53,6 @@ pub enum Topology {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {
     pub name: String,
-    /// The line where it begins.
     pub line: usize,
     /// The requests, in this order, to the same buckets, which are fresh for each test.
     pub sent: Vec<Sent>,
@@ -73,7 +72,6 @@ pub struct Sent {
     pub from: Option<IpAddr>,
     /// The time of the first request, from the start of the test.
     pub at: Micros,
-    /// The time between two requests.
     pub every: Micros,
     /// How long each request takes; only a concurrency limit depends on it.
     pub lasting: Micros,

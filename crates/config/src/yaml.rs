@@ -107,7 +107,6 @@ impl Node {
         }
     }
 
-    /// The text of a member that is a scalar.
     pub fn text_at(&self, key: &str) -> Option<&str> {
         self.get(key)?.text()
     }

@@ -234,7 +234,6 @@ impl Claims {
     }
 }
 
-/// Whether a refusal of `limit` counts for this key.
 pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
     limit.mode == Mode::Enforce && is_within_share(key, limit.enforce_for)
 }

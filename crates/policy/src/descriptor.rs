@@ -30,7 +30,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whether the peer may name the client.
     pub fn is_trusted(&self, policy: &AddressPolicy) -> bool {
         !self.unnamed && policy.trusts(self.address)
     }
@@ -148,7 +147,6 @@ impl<'r> Descriptor<'r> {
         asked.filter(|_| !said)
     }
 
-    /// The value of a header that appears exactly once.
     fn once(&self, name: &HeaderName) -> Option<&'r [u8]> {
         only_line(self.headers, name)
             .ok()?

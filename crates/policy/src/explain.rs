@@ -56,7 +56,6 @@ pub enum RouteFate {
     Host,
     Path,
     Method,
-    /// A header is missing or has another value.
     Header(HeaderName),
     /// The body does not say this, or says something else.
     Body(String),
@@ -81,7 +80,6 @@ pub struct IdentityStory {
     pub identity: usize,
     /// The identities that were read, including those of `use:`, with the value of each source.
     pub steps: Vec<IdentityStep>,
-    /// The result, or the reason for the refusal.
     pub outcome: Result<How, IdentityReason>,
     pub caller: Option<Arc<str>>,
     /// The part of a bucket's key for this identity, in readable form.

@@ -55,7 +55,6 @@ impl Identity {
                 .all(|source| matches!(source, Source::Address))
     }
 
-    /// Why a request without its key is refused.
     pub fn missing(&self) -> IdentityReason {
         if self.sources.iter().any(Source::is_of_body) {
             IdentityReason::MissingInBody
@@ -88,7 +87,6 @@ pub enum WhenMissing {
 pub enum WhenUnknown {
     Refuse,
     UseAddress,
-    /// The key is accepted like a known one.
     Accept,
 }
 
@@ -148,7 +146,6 @@ crate::labels! {
     }
 }
 
-/// One identity of one request, resolved.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     pub identity: usize,
@@ -156,7 +153,6 @@ pub struct Resolved {
     /// The part of a bucket's key for this identity; empty when skipped.
     pub key: KeyBytes,
     pub caller: Option<Arc<Caller>>,
-    /// The tier, if the address is used instead.
     pub address_tier: Option<Arc<str>>,
 }
 

@@ -28,9 +28,7 @@ pub struct Route {
     pub limits: Vec<RouteLimit>,
     /// The targets of requests that these limits refuse, in the order in which they are tried.
     pub over_limit: Vec<OverLimit>,
-    /// A path prefix removed before forwarding.
     pub strip_prefix: Option<String>,
-    /// A path prefix added before forwarding (after stripping).
     pub add_prefix: Option<String>,
     pub request_headers: HeaderEdits,
     pub response_headers: HeaderEdits,
@@ -108,7 +106,6 @@ pub struct OverLimit {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// An upstream, by index in [`super::Policy::upstreams`].
     Upstream(usize),
     Echo,
     /// The service that the policy was read for: it responds to every admitted request itself.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tollgate_limit::Micros;
 
-/// A group of servers that requests are forwarded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub name: Arc<str>,
@@ -36,7 +35,6 @@ pub struct Upstream {
     pub proxy_protocol: ProxyProtocol,
 }
 
-/// Timeouts of an upstream, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     pub connect: Micros,

@@ -136,7 +136,6 @@ impl<'e> Context<'e> {
         }
     }
 
-    /// Reports that `again` repeats `first`.
     pub(crate) fn twice(
         &mut self,
         title: impl Into<String>,
@@ -147,7 +146,6 @@ impl<'e> Context<'e> {
             .at(first, "first here")
     }
 
-    /// Reports two settings of which one must go.
     pub(crate) fn either(
         &mut self,
         title: impl Into<String>,

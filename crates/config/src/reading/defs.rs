@@ -8,7 +8,6 @@ use super::reader::Key;
 pub(crate) struct Defs(pub(crate) Map<String, Value>);
 
 impl Defs {
-    /// A reference to the schema of the table `name`.
     pub(crate) fn table(&mut self, name: &str, about: &[&str], keys: &[Key]) -> Value {
         if !self.0.contains_key(name) {
             // In place before its keys are: a table may contain itself.

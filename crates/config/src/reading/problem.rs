@@ -6,7 +6,6 @@ use super::source::Place;
 pub(crate) enum Severity {
     #[default]
     Error,
-    /// It starts, and says so.
     Warning,
 }
 
@@ -76,7 +75,6 @@ impl Problem {
         self
     }
 
-    /// Adds what to do, if there is a suggestion.
     pub(crate) fn maybe_help(&mut self, help: Option<impl Into<String>>) -> &mut Self {
         self.helps.extend(help.map(Into::into));
         self

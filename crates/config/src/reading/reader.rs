@@ -35,7 +35,6 @@ pub(crate) trait Read {
         None
     }
 
-    /// Why the value lies outside `range`.
     fn outside(_value: &Self::Value, _range: &RangeInclusive<u64>) -> Option<String> {
         None
     }
@@ -66,7 +65,6 @@ pub(crate) struct Key {
     pub(crate) range: Option<RangeInclusive<u64>>,
     /// Its default, as the file would write it.
     pub(crate) default: Option<&'static str>,
-    /// An example, as the file would write it.
     pub(crate) example: Option<&'static str>,
     pub(crate) schema: fn(&mut Defs) -> Value,
     /// Whether a text is a value of it, within its range.

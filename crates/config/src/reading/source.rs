@@ -88,7 +88,6 @@ impl Sources {
     }
 }
 
-/// A span of bytes in one of the [`Sources`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) file: u32,
@@ -107,7 +106,6 @@ impl Place {
         }
     }
 
-    /// Whether `inner` is a part of it.
     pub(crate) fn contains(self, inner: Self) -> bool {
         inner.file == self.file && self.start <= inner.start && inner.end <= self.end
     }

@@ -47,7 +47,6 @@ pub(crate) struct Surroundings<'s> {
     /// Whether the file has a store. One that cannot be used was reported, and limits are judged as
     /// shared all the same.
     pub(crate) has_store: bool,
-    /// The moment around which calendar windows are computed.
     pub(crate) now: Timestamp,
     pub(crate) egress: bool,
     pub(crate) has_admin: bool,

@@ -22,7 +22,6 @@ use tollgate_policy::{Cost, ScopePart};
 pub(crate) struct Routes {
     pub(crate) list: Vec<Route>,
     pub(crate) places: Vec<Place>,
-    /// Whether one of them could not be built.
     pub(crate) broken: bool,
 }
 

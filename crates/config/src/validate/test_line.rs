@@ -154,7 +154,6 @@ fn option(key: Word<'_>, value: Word<'_>, sent: &mut Sent) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Words with the byte each begins at.
 fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
     text.split(' ')
         .scan(0, |at, text| {
@@ -167,7 +166,6 @@ fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
 
 const HELP: &str = "[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME] [answered STATUS], like \"21 x POST /v1/search/a as tenant:acme at 0s\"";
 
-/// A test must end.
 const COUNT_MOST: u64 = 1_000_000;
 
 #[cfg(test)]

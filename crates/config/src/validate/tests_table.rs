@@ -8,7 +8,6 @@ use crate::settings::{Expect, Sent, TestCaller, TestCase};
 use crate::values::messages::headers_of;
 use tollgate_policy::identity::Identity;
 
-/// Compiles `[[tests]]`. `identities`: compiled, by index.
 pub(crate) fn tests(
     raw: &RawFile,
     identities: &[Identity],

@@ -199,7 +199,6 @@ fn gives_errors_back(rule: &Rule) -> bool {
     rule.count != Count::All || rule.refund_on.iter().any(is_error)
 }
 
-/// Whether a client can invent keys of this identity.
 fn can_be_made_up(identity: &Identity) -> bool {
     let listed = identity.callers.is_some() && identity.when_unknown != WhenUnknown::Accept;
     !listed && identity.sources.iter().any(Source::is_unverified)

@@ -29,11 +29,8 @@ fn pem(text: &At<Text>, what: &str, context: &mut Context<'_>) -> Option<PemFile
 }
 
 forms! {
-    /// The SHA-256 of a token.
     TokenDigest -> [u8; 32] = token;
-    /// The SHA-256 of a certificate.
     Pin -> [u8; 32] = pin;
-    /// The certificates that servers may show.
     Pins -> Vec<[u8; 32]> as OneOrMany<Pin> = |list, context| {
         if list.is_empty() {
             context

@@ -34,9 +34,7 @@ pub struct DecideListener {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecideProtocol {
-    /// Over HTTP: `/check` and JSON.
     Http,
-    /// Over gRPC: Envoy's rate limit service.
     Grpc,
 }
 

@@ -123,7 +123,6 @@ fn via(text: &At<Text>, context: &mut Context<'_>) -> Option<Option<String>> {
     }
 }
 
-/// A token (RFC 9110 section 5.6.2).
 fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(fits)

@@ -25,7 +25,6 @@ pub struct WantedFacts {
     pub(super) graphql: bool,
     pub(super) calls: bool,
     pub(super) usage: bool,
-    /// Whether a route depends on it.
     routes: bool,
 }
 
@@ -53,7 +52,6 @@ impl WantedFacts {
         }
     }
 
-    /// The same, for the choice of a route.
     #[must_use]
     pub const fn for_routes(self) -> Self {
         Self {

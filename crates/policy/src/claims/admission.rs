@@ -13,7 +13,6 @@ use crate::identity::{Evidence, IdentityReason, IdentityRefusal, Signatures};
 use crate::routes::router::Match;
 use crate::{BodyFacts, Claims, Descriptor, Identified, Policy, SentBody};
 
-/// How far the claims of a request are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     Complete,

@@ -31,7 +31,6 @@ impl SentBody<'_> {
     }
 }
 
-/// A body that was not read.
 impl From<Option<u64>> for SentBody<'_> {
     fn from(length: Option<u64>) -> Self {
         Self {

@@ -2,7 +2,6 @@
 
 use http::StatusCode;
 
-/// Which requests a limit counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Count {
     #[default]

@@ -113,7 +113,6 @@ impl Domains {
         self.trees.contains_key(domain)
     }
 
-    /// Every rule, in no order.
     pub fn rules(&self) -> impl Iterator<Item = &DescriptorRule> {
         let mut rules = Vec::new();
         self.trees

@@ -74,7 +74,6 @@ pub enum LookupError {
     Unknown {
         identity: Arc<str>,
         value: String,
-        /// What happens to requests with such a key.
         when_unknown: WhenUnknown,
     },
 }

@@ -240,7 +240,6 @@ pub(crate) fn reached(asked: &[usize], identities: &[Identity]) -> SmallVec<[usi
 }
 
 impl Rule {
-    /// Whether all of its variants are off.
     pub fn is_off(&self) -> bool {
         self.live.mode == Mode::Off && self.tiers.iter().all(|(_, limit)| limit.mode == Mode::Off)
     }

@@ -27,14 +27,12 @@ pub struct Rule {
     /// or cannot be read, never fits.
     pub ceiling: bool,
     pub cost: Cost,
-    /// How the cost is corrected from the response.
     pub settle: Option<Settle>,
     /// The prices by which its units are money: then a cost that the body says is tokens of output.
     pub prices: Option<ModelPrices>,
     pub count: Count,
     /// Response statuses (of the upstream or our own 502/504) after which the charge is given back.
     pub refund_on: Vec<StatusMatch>,
-    /// The status of its refusals: 429, or 402.
     pub refuse_status: StatusCode,
     /// How long a request waits in line for units that others have reserved; zero: it does not.
     pub max_wait: Micros,
@@ -85,7 +83,6 @@ impl Rule {
         self.settle.is_some() && self.estimate().is_none()
     }
 
-    /// Units for a token of a request's cost.
     pub(crate) fn per_token(&self) -> PerToken {
         self.settle.as_ref().map_or(PerToken::ONE, Settle::reserved)
     }
@@ -155,7 +152,6 @@ pub enum ScopePart {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// The same for every request.
     Fixed(u64),
     /// Read from a request header. Absent: `default`; not a plain number: `most`; a number is
     /// clamped to `least` and `most`.
@@ -186,7 +182,6 @@ pub struct BodyCost {
     pub times: Vec<Vec<String>>,
     /// Bytes of the body for each unit that is added.
     pub plus: Option<u64>,
-    /// The cost where none of the members is present.
     pub default: u64,
     pub least: u64,
     /// The highest cost of a call with one output: also where a member is no number, and of a body
@@ -195,7 +190,6 @@ pub struct BodyCost {
 }
 
 impl BodyCost {
-    /// Every member that it is read from.
     pub fn members(&self) -> impl Iterator<Item = &Vec<String>> {
         self.paths.iter().chain(&self.times)
     }
@@ -329,7 +323,6 @@ impl Settle {
         }
     }
 
-    /// Units that a reservation holds for a token.
     pub fn reserved(&self) -> PerToken {
         match &self.from {
             SettleFrom::Json(usage) => usage.reserved(),

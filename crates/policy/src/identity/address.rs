@@ -36,7 +36,6 @@ pub struct AddressPolicy {
     pub exempt: NetSet,
 }
 
-/// Which forwarding header is trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardingHeader {
     /// Whichever header is present. If both are present and name different clients, one of them was
@@ -74,7 +73,6 @@ impl ForwardingHeader {
 }
 
 impl AddressPolicy {
-    /// Whether a peer may name the client.
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         match peer {
             _ if self.trusted_hops > 0 => true,

@@ -19,7 +19,6 @@ use tollgate_limit::hex;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callers {
     listed: Vec<Listed>,
-    /// Their names, one after the other.
     names: String,
     tiers: Vec<Arc<str>>,
 }

@@ -32,7 +32,6 @@ pub(crate) struct Evidence<'e, 'r> {
     pub(crate) request: &'e Descriptor<'r>,
     pub(crate) route: &'e Route,
     pub(crate) captures: &'e [&'e str],
-    /// Seconds since the Unix epoch.
     pub(crate) now: u64,
     pub(crate) signatures: Signatures,
     /// An identity, by index, that is assumed instead of read: a known caller's name, otherwise a

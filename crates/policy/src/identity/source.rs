@@ -28,9 +28,7 @@ pub enum Source {
     BasicUser,
     Cookie(String),
     Query(String),
-    /// `path:NAME`: a `{NAME}` segment of the route.
     Path(String),
-    /// `jwt:CLAIM`: a claim of a verified token.
     JwtClaim(String),
     /// `client_certificate`: the subject of the verified client certificate.
     ClientCertificate,
@@ -40,7 +38,6 @@ pub enum Source {
     Json(Vec<String>),
     /// `json-digest:PATH`: a digest of any member of the JSON body.
     JsonDigest(Vec<String>),
-    /// `form:NAME`: a field of a form in the body.
     Form(String),
     /// `graphql:operation`: the name of the operation that a GraphQL request executes.
     GraphqlOperation,
@@ -126,7 +123,6 @@ impl Source {
         }
     }
 
-    /// Whether it is read from the request's body.
     pub const fn is_of_body(&self) -> bool {
         matches!(
             self,

@@ -7,7 +7,6 @@ use http::HeaderName;
 use crate::identity::lookalikes::looks_like;
 use crate::identity::source;
 
-/// Whether a method has no lower-case letter.
 pub fn is_in_capitals(method: &str) -> bool {
     !method.bytes().any(|byte| byte.is_ascii_lowercase())
 }

@@ -9,7 +9,6 @@ use super::method::is_in_capitals;
 use super::path;
 use crate::identity::source::Source;
 
-/// The pattern of a route: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     pub methods: Vec<Method>,
@@ -42,7 +41,6 @@ impl HostPattern {
     }
 }
 
-/// One segment of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     Literal(String),
@@ -257,7 +255,6 @@ fn parse_methods(text: &str) -> Result<Vec<Method>, ParseError> {
     Ok(methods)
 }
 
-/// Parses a path pattern that starts with `/`.
 fn parse_path(text: &str) -> Result<Vec<Segment>, ParseError> {
     let mut segments: Vec<Segment> = Vec::new();
     let mut at = 1;

@@ -38,7 +38,6 @@ pub const REFUSAL_PLACEHOLDERS: [&str; 9] = [
     "limits",
 ];
 
-/// How refusals are written in place of problem documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefusalBody {
     /// As a text whose `{…}` placeholders are filled from the refusal.

@@ -38,7 +38,6 @@ pub struct Match<'d> {
     pub captures: Captures<'d>,
 }
 
-/// Finds the most specific route for a request.
 #[derive(Debug, Default)]
 pub struct Router {
     exact: HashMap<String, Tree>,
@@ -47,7 +46,6 @@ pub struct Router {
 }
 
 impl Router {
-    /// Builds the table.
     pub fn new<'p>(
         patterns: impl IntoIterator<Item = &'p Pattern>,
     ) -> Result<Self, Vec<BuildError>> {
@@ -144,7 +142,6 @@ impl Router {
 
 #[derive(Clone, Debug)]
 pub struct RouteSearch<'d> {
-    /// The most specific route, if there is one.
     pub matched: Option<Match<'d>>,
     /// Routes that are more specific, and would take the request if its body met their conditions.
     pub asking: SmallVec<[usize; 2]>,

@@ -19,7 +19,6 @@ struct Within<'w> {
 }
 
 impl Compiler<'_, '_> {
-    /// Adds the rules of a file, and their limits.
     pub(super) fn file(&mut self, file: &EnvoyFile) {
         for document in &file.documents {
             self.domains.add(&document.domain);
@@ -80,7 +79,6 @@ impl Compiler<'_, '_> {
         }
     }
 
-    /// Adds the limit of a descriptor; returns its index.
     pub(super) fn limit(&mut self, name: At<String>, rate: Rate, shadow: bool) -> Vec<usize> {
         let (limits, context) = (&mut *self.limits, &mut *self.context);
         if let Some(known) = self.named.get(&name.value) {

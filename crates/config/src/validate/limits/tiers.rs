@@ -9,7 +9,6 @@ use crate::validate::{check_name, entries_of, entry_of, names_of};
 use crate::values::rate::Rate;
 use tollgate_policy::identity::callers::own_numbers;
 
-/// A tier's name, and its numbers for one limit.
 pub(super) type Tier = (At<String>, At<RawTier>);
 
 pub(super) fn check(raw: &RawFile, own: &[OwnNumbers], context: &mut Context<'_>) {

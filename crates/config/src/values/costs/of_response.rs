@@ -15,7 +15,6 @@ use tollgate_policy::body::usage::{Number, TokenKind, Usage, Weights};
 
 #[derive(Clone, Debug)]
 pub(crate) enum SettleSource {
-    /// One place of the response.
     One(At<Text>),
     Sum(Vec<At<RawNumber>>),
 }
@@ -35,7 +34,6 @@ impl Read for SettleSource {
     }
 }
 
-/// The source of the cost that `settle` names.
 pub(super) fn settle_from(
     raw: &RawSettle,
     place: Place,

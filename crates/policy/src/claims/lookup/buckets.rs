@@ -9,7 +9,6 @@ use crate::identity::callers::Caller;
 use crate::{Policy, Rule, ScopePart};
 use tollgate_limit::KeyBytes;
 
-/// A limit that has a bucket with some key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownBucket {
     pub limit: Arc<str>,
@@ -72,7 +71,6 @@ impl Policy {
         Sought::new(KeyBytes::from_slice(key), By::Buckets(buckets))
     }
 
-    /// Every listed caller under the identity that lists it.
     pub fn listed(&self) -> impl Iterator<Item = Sought> {
         let lists = self.identities.iter().enumerate();
         lists.flat_map(move |(index, identity)| {

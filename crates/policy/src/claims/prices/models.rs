@@ -12,7 +12,6 @@ use crate::routes::Pattern;
 use crate::routes::router::Match;
 use tollgate_limit::hex::percent_decoded;
 
-/// The prices of a limit that counts money.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelPrices {
     pub prices: Arc<Prices>,
@@ -25,7 +24,6 @@ pub struct ModelPrices {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelPrice {
-    /// The one at this place.
     At(PriceIndex),
     /// The dearest of all, because the model is not known here.
     Dearest,
@@ -99,7 +97,6 @@ impl ModelPrices {
         }
     }
 
-    /// The price for a request that names this model.
     fn of_name(&self, model: &str) -> ModelPrice {
         // An upstream may end the name there.
         if model.trim().contains(char::is_control) {

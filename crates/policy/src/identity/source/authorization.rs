@@ -46,7 +46,6 @@ pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
 
 const SOUGHT: [&str; 2] = ["bearer", "basic"];
 
-/// The one form of the credentials under a scheme.
 fn one_form<'v>(scheme: &[u8], rest: &'v [u8]) -> Result<Cow<'v, [u8]>, Ambiguous> {
     Ok(match scheme {
         b"Bearer" => Cow::Borrowed(token(rest)?),

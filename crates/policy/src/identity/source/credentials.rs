@@ -12,7 +12,6 @@ use super::reading::header;
 use super::{Ambiguous, has_odd_blanks};
 use crate::descriptor::Descriptor;
 
-/// The credentials of `Authorization` under a scheme.
 pub(super) fn credentials<'r>(
     request: &Descriptor<'r>,
     scheme: &str,
@@ -64,7 +63,6 @@ pub(super) const fn is_blank(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// The token of `Authorization: Bearer`.
 pub(crate) fn bearer<'r>(request: &Descriptor<'r>) -> Result<Option<&'r [u8]>, Ambiguous> {
     credentials(request, "bearer")?.map(token).transpose()
 }

@@ -230,7 +230,6 @@ fn parts(query: &[u8]) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// Whether `text` has an escape of ASP.NET, `%uXXXX`.
 fn has_wide_escape(text: &[u8]) -> bool {
     memchr::memchr_iter(b'%', text).any(|at| {
         let escape = text.get(at + 1..at + 6);

@@ -59,7 +59,6 @@ impl Leaf {
     }
 }
 
-/// The conditions of one route beyond host and path.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) route: usize,

@@ -12,7 +12,6 @@ use crate::BuildError;
 use crate::body::BodyFacts;
 use crate::routes::pattern::{Pattern, Segment};
 
-/// The state of one look-up.
 pub(super) struct Search<'r, 'd> {
     pub(super) method: &'r Method,
     pub(super) headers: &'r HeaderMap,
@@ -145,7 +144,6 @@ impl Tree {
         }
     }
 
-    /// The best route below `node`, where the path continues.
     fn walk_below<'d>(
         &self,
         node: &Node,
