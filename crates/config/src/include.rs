@@ -205,29 +205,21 @@ fn duplicate<'c>(
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let header = line.trim_start().starts_with('[');
-    let mut first = None;
-    let mut end = line_start;
-    while end > 0 && first.is_none() {
-        let start = text[..end - 1].rfind('\n').map_or(0, |at| at + 1);
-        let earlier = &text[start..end - 1];
-        let trimmed = earlier.trim_start();
-        let key = trimmed.split_once('=').map(|(key, _)| key.trim_end());
-        let same = if header {
-            trimmed.trim_end() == line.trim()
-        } else {
-            key == Some(name)
-        };
-        if same {
-            first = Some(start + (earlier.len() - trimmed.len()));
-        } else if !header && trimmed.starts_with('[') {
-            break;
-        }
-        end = start;
-    }
-    if let Some(start) = first {
-        let length = if header { line.trim() } else { name }.len();
-        let first = Place::new(file, start..start + length);
-        problem.at(first, "first written here");
+    let is_in_table = |earlier: &&str| header || !earlier.trim_start().starts_with('[');
+    let is_same = |earlier: &&str| match earlier.split_once('=') {
+        _ if header => earlier.trim() == line.trim(),
+        Some((key, _)) => key.trim() == name,
+        None => false,
+    };
+    let mut earlier = text[..line_start].lines().rev().take_while(is_in_table);
+    if let Some(first) = earlier.find(is_same) {
+        let first = first.trim();
+        let start = first.as_ptr() as usize - text.as_ptr() as usize;
+        let length = if header { first } else { name }.len();
+        problem.at(
+            Place::new(file, start..start + length),
+            "first written here",
+        );
     }
     problem
 }

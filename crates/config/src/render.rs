@@ -27,11 +27,7 @@ fn group<'p>(problem: &'p Problem, sources: &'p Sources) -> Group<'p> {
     };
     let mut group = level
         .primary_title(printable_lines(&problem.title))
-        .elements(
-            Vec::<Snippet<'p, _>>::new()
-                .into_iter()
-                .chain(snippets(problem, sources)),
-        );
+        .elements(snippets(problem, sources));
     for note in &problem.notes {
         group = group.element(Level::NOTE.message(printable_lines(note)));
     }

@@ -92,7 +92,7 @@ fn listeners(config: &Config, text: &mut String) {
             let _ = writeln!(
                 text,
                 "Buckets live in {kind}, which answers within {} or else {}",
-                span(store.answer_within.0),
+                words::span(store.answer_within),
                 when_down(store.when_down)
             );
         }
@@ -151,7 +151,7 @@ fn identity(index: usize, policy: &Policy, text: &mut String) {
             text,
             "; a gateway fetches its keys from {}, every {} at least",
             from.url,
-            span(from.settings.refresh.0)
+            words::span(from.settings.refresh)
         );
     }
     text.push('\n');
@@ -237,21 +237,6 @@ fn idle(route: &Route, policy: &Policy, text: &mut String) {
     }
 }
 
-fn span(micros: u64) -> String {
-    [
-        (3_600_000_000, "h"),
-        (60_000_000, "min"),
-        (1_000_000, "s"),
-        (1_000, "ms"),
-    ]
-    .into_iter()
-    .find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit))
-    .map_or_else(
-        || format!("{micros} us"),
-        |(unit, name)| format!("{} {name}", micros / unit),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::limits::percent;
@@ -317,14 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_spans_read_well() {
+    fn shares_read_well() {
         assert_eq!(
             (percent(2_500), percent(50)),
             ("25%".to_owned(), "0.50%".to_owned())
-        );
-        assert_eq!(
-            (span(20_000), span(1_500_000), span(7)),
-            ("20 ms".to_owned(), "1500 ms".to_owned(), "7 us".to_owned())
         );
     }
 

@@ -4,13 +4,13 @@
 //! Gateway and upstream must read the same value, or a caller could be limited by one model and
 //! served by another. So a body that two servers could read differently is refused.
 
-pub mod json;
-pub mod usage;
 mod admitted;
 mod digest;
 mod facts;
 mod graphql;
+pub mod json;
 mod opening;
+pub mod usage;
 mod wanted;
 
 use std::sync::Arc;

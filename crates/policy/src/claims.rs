@@ -2,14 +2,14 @@
 //! bucket. Does not draw.
 
 pub(crate) mod admission;
+mod cost;
 pub(crate) mod count;
 pub mod domains;
 pub(crate) mod lookup;
 pub(crate) mod plan;
+mod planned;
 pub mod prices;
 pub(crate) mod rule;
-mod cost;
-mod planned;
 
 use std::sync::Arc;
 
@@ -157,18 +157,7 @@ impl Claims {
     /// same bucket become one.
     pub fn join(&mut self, other: &Self) {
         for charge in &other.charges {
-            let key = other.key(charge);
-            let same =
-                |known: &&mut Charge| known.limit == charge.limit && self.keys[known.key] == *key;
-            if let Some(known) = self.charges.iter_mut().find(same) {
-                known.cost = known.cost.saturating_add(charge.cost);
-                // Two models: their response costs the dearest price.
-                known.price = known.price.filter(|price| charge.price == Some(*price));
-                continue;
-            }
-            self.keys.push(key.clone());
-            let key = self.keys.len() - 1;
-            self.charges.push(Charge { key, ..*charge });
+            self.add(other.key(charge), *charge);
         }
     }
 
@@ -197,30 +186,19 @@ impl Claims {
 
     /// Adds a charge, or its units to the charge on the same bucket, which is then enforced if
     /// either is; returns its position. The caller then asks [`Policy::check_buckets`].
-    pub(super) fn add(
-        &mut self,
-        rule: usize,
-        limit: &Limit,
-        key: &[u8],
-        cost: u64,
-        enforced: bool,
-    ) -> usize {
-        let same = |known: &Charge| known.limit == limit.index && self.keys[known.key][..] == *key;
+    pub(super) fn add(&mut self, key: &[u8], charge: Charge) -> usize {
+        let same = |known: &Charge| known.limit == charge.limit && self.keys[known.key][..] == *key;
         if let Some(place) = self.charges.iter().position(same) {
             let known = &mut self.charges[place];
-            known.cost = known.cost.saturating_add(cost);
-            known.enforced |= enforced;
+            known.cost = known.cost.saturating_add(charge.cost);
+            known.enforced |= charge.enforced;
+            // Two models: their response costs the dearest price.
+            known.price = known.price.filter(|price| charge.price == Some(*price));
             return place;
         }
         self.keys.push(KeyBytes::from_slice(key));
-        self.charges.push(Charge {
-            rule,
-            limit: limit.index,
-            cost,
-            enforced,
-            price: None,
-            key: self.keys.len() - 1,
-        });
+        let key = self.keys.len() - 1;
+        self.charges.push(Charge { key, ..charge });
         self.charges.len() - 1
     }
 

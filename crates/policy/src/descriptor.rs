@@ -12,9 +12,9 @@ use http::header::{
 use http::{HeaderMap, Method, Uri};
 
 use super::body::BodyFacts;
-use super::identity::address::{AddressPolicy, fold, parse_host_address};
+use super::identity::address::{AddressPolicy, parse_host_address};
 use super::routes::method;
-use super::routes::path::{self, Malformed};
+use super::routes::path::Malformed;
 use super::routes::pattern::is_host_character;
 
 /// The peer of a connection, before any header is trusted.
@@ -32,19 +32,6 @@ pub struct Peer {
 impl Peer {
     pub fn is_trusted(&self, policy: &AddressPolicy) -> bool {
         !self.unnamed && policy.trusts(self.address)
-    }
-
-    /// The client's address, as far as `headers` are trusted.
-    fn client(
-        &self,
-        policy: &AddressPolicy,
-        headers: &HeaderMap,
-    ) -> Result<Option<IpAddr>, Malformed> {
-        if self.unnamed {
-            Ok(self.address.map(fold))
-        } else {
-            policy.client(self.address, headers)
-        }
     }
 }
 
@@ -80,45 +67,6 @@ pub struct Descriptor<'r> {
 }
 
 impl<'r> Descriptor<'r> {
-    /// `host`: the host in its normal form, if already known; `None`: it is determined here.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the facts of a request, each from elsewhere"
-    )]
-    pub(super) fn new(
-        address: &AddressPolicy,
-        keeps_slashes: bool,
-        host: Option<&'r str>,
-        method: &'r Method,
-        uri: &'r Uri,
-        headers: &'r HeaderMap,
-        peer: Peer,
-        client_certificate: Option<&'r str>,
-    ) -> Result<Self, Malformed> {
-        if !method::is_in_capitals(method.as_str()) {
-            return Err(Malformed::Method);
-        }
-        Ok(Self {
-            method,
-            host: host.map_or_else(|| requested_host(uri, headers), |host| Ok(host.into()))?,
-            path: if keeps_slashes {
-                path::normalise_with_slashes(uri.path())?
-            } else {
-                path::normalise(uri.path())?
-            },
-            target_path: path::with_one_slash(uri.path()),
-            query: uri.query(),
-            headers,
-            peer,
-            client: peer.client(address, headers)?,
-            client_certificate,
-            application: None,
-            body: Cell::new(None),
-            is_body_elsewhere: false,
-            assumed: None,
-        })
-    }
-
     /// The method a CORS preflight asks about (Fetch standard, section 4.8); `None` for any other
     /// request.
     ///
@@ -163,7 +111,10 @@ const NOT_IN_PREFLIGHTS: [HeaderName; 4] = [
 
 /// The host a request asks for: from its URI if that names one (HTTP/2, absolute form), otherwise
 /// from its Host header.
-fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, str>, Malformed> {
+pub(super) fn requested_host<'r>(
+    uri: &'r Uri,
+    headers: &'r HeaderMap,
+) -> Result<Cow<'r, str>, Malformed> {
     if let Some(authority) = uri.authority() {
         return normal_host(authority.as_str());
     }

@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod callers;
+mod evidence;
 pub(crate) mod forwarded;
 pub(crate) mod identify;
 pub mod jwt;
@@ -12,7 +13,6 @@ pub(crate) mod lacking;
 pub(crate) mod lookalikes;
 pub(crate) mod netset;
 pub mod source;
-mod evidence;
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use tollgate_limit::KeyBytes;
 pub use address::{ForwardingHeader, NetSet};
 pub use callers::{Caller, Callers, parse_digest};
 pub(super) use evidence::{Evidence, Signatures};
-pub use jwt::{JwtSettings, parse_algorithm};
+pub use jwt::JwtSettings;
 pub use source::Source;
 
 #[derive(Debug)]

@@ -15,14 +15,16 @@ mod labels;
 pub mod routes;
 pub mod upstream;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 
 use claims::plan::Plan;
+use descriptor::requested_host;
 use identity::Identity;
-use identity::address::AddressPolicy;
-use routes::{Route, Router};
+use identity::address::{AddressPolicy, fold};
+use routes::{Route, Router, method, path};
 use tollgate_limit::Limit;
 use upstream::Upstream;
 
@@ -90,16 +92,32 @@ impl Policy {
         peer: Peer,
         client_certificate: Option<&'r str>,
     ) -> Result<Descriptor<'r>, Malformed> {
-        Descriptor::new(
-            &self.address,
-            self.keeps_slashes,
-            host,
+        if !method::is_in_capitals(method.as_str()) {
+            return Err(Malformed::Method);
+        }
+        Ok(Descriptor {
             method,
-            uri,
+            host: host.map_or_else(|| requested_host(uri, headers), |host| Ok(host.into()))?,
+            path: if self.keeps_slashes {
+                path::normalise_with_slashes(uri.path())?
+            } else {
+                path::normalise(uri.path())?
+            },
+            target_path: path::with_one_slash(uri.path()),
+            query: uri.query(),
             headers,
             peer,
+            client: if peer.unnamed {
+                peer.address.map(fold)
+            } else {
+                self.address.client(peer.address, headers)?
+            },
             client_certificate,
-        )
+            application: None,
+            body: Cell::new(None),
+            is_body_elsewhere: false,
+            assumed: None,
+        })
     }
 
     /// The most specific route for a request; `None`: 404, or 405 if there are

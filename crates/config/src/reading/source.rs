@@ -49,25 +49,15 @@ impl Sources {
 
     /// Replaces a place by asterisks, so that messages can show its surroundings.
     pub(crate) fn mask(&mut self, place: Place) {
-        let source = &mut self.list[place.file as usize];
-        let (range, text) = (place.range(), &source.text);
-        if let (Some(before), Some(secret), Some(after)) = (
-            text.get(..range.start),
-            text.get(range.clone()),
-            text.get(range.end..),
-        ) {
+        let text = &mut self.list[place.file as usize].text;
+        if let Some(secret) = text.get(place.range()) {
             // The same number of bytes, so that other places stay valid.
-            let stars: String = secret
-                .bytes()
-                .map(|byte| {
-                    if matches!(byte, b'\n' | b'"' | b'\'') {
-                        char::from(byte)
-                    } else {
-                        '*'
-                    }
-                })
-                .collect();
-            source.text = format!("{before}{stars}{after}");
+            let star = |byte| match byte {
+                b'\n' | b'"' | b'\'' => char::from(byte),
+                _ => '*',
+            };
+            let stars: String = secret.bytes().map(star).collect();
+            text.replace_range(place.range(), &stars);
         }
     }
 

@@ -4,10 +4,10 @@ use http::Uri;
 
 use crate::raw::RawJwt;
 use crate::reading::{At, Context, Field, Program, Text, defaults, listed, nearest};
+use tollgate_policy::identity::JwtSettings;
 use tollgate_policy::identity::jwt::{
     Algorithm, FetchSettings, JwtPolicy, KeysUrl, may_be_fetched,
 };
-use tollgate_policy::identity::{JwtSettings, parse_algorithm};
 
 /// How tokens are verified; `None`: they cannot be, which was reported.
 pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtPolicy> {
@@ -156,7 +156,7 @@ fn algorithms(raw: &RawJwt, secret: bool, context: &mut Context<'_>) -> Option<V
     for text in &list.value {
         let name = text.as_str();
         let shared = name.starts_with("HS");
-        match parse_algorithm(name) {
+        match name.parse::<Algorithm>() {
             Ok(algorithm) if shared == secret => algorithms.push(algorithm),
             Ok(_) => {
                 let label = if shared {
@@ -166,13 +166,13 @@ fn algorithms(raw: &RawJwt, secret: bool, context: &mut Context<'_>) -> Option<V
                 };
                 context.error(format!("`{name}` does not fit the keys"), text.place, label);
             }
-            Err(error) => {
+            Err(_) => {
                 let label = match nearest(name, KNOWN) {
                     _ if name.eq_ignore_ascii_case("none") => {
                         "a token without a signature proves nothing".to_owned()
                     }
-                    Some(near) if near != name => format!("did you mean `{near}`?"),
-                    _ => error.message,
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "no such algorithm".to_owned(),
                 };
                 context
                     .error(format!("unknown algorithm `{name}`"), text.place, label)

@@ -108,7 +108,7 @@ impl BodyFacts {
 
     /// Takes out the JSON-RPC calls that get a response, where the route asks for them.
     pub fn take_calls(&mut self) -> Option<Calls> {
-        self.members.as_mut().and_then(Members::take_calls)
+        self.members.as_mut()?.calls_of_rpc.take()
     }
 
     /// The value of a source, if it is a part of the body.
@@ -133,7 +133,10 @@ impl BodyFacts {
     where
         String: PartialEq<Name>,
     {
-        self.members.as_ref()?.get(self.wanted.paths.place(path)?)
+        self.members
+            .as_ref()?
+            .list
+            .get(self.wanted.paths.place(path)?)
     }
 
     /// Refuses values that make no key, and those of `asked` sources that routes would compare
@@ -142,7 +145,7 @@ impl BodyFacts {
         self.check_members(asked)?;
         if asked.routes() {
             let members = json::places(asked.same & !self.documents(asked))
-                .filter_map(|place| self.members.as_ref()?.get(place)?.value.as_ref())
+                .filter_map(|place| self.members.as_ref()?.list.get(place)?.value.as_ref())
                 .filter_map(words);
             let fields = self.fields.iter().map(|(_, value)| Cow::from(value));
             for value in members.chain(fields) {
@@ -174,7 +177,10 @@ impl BodyFacts {
             return Ok(());
         };
         for place in json::places(asked.same & !self.objects(asked)) {
-            let value = members.get(place).and_then(|member| member.value.as_ref());
+            let value = members
+                .list
+                .get(place)
+                .and_then(|member| member.value.as_ref());
             if value.is_some_and(|value| words(value).is_none()) {
                 return Err(BodyFlaw::Ambiguous);
             }

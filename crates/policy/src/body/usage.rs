@@ -83,7 +83,7 @@ impl Default for PerToken {
 pub struct Part {
     /// The members that state it, by their places in the paths.
     places: SmallVec<[usize; 4]>,
-    kind: TokenKind,
+    pub(crate) kind: TokenKind,
     /// Units for each, if there is no price.
     weight: u64,
     /// The part, by its place in the same format, that contains this one.
@@ -109,7 +109,8 @@ pub struct Usage {
     formats: Vec<Format>,
     /// Names of the events that end a stream.
     last_events: &'static [&'static str],
-    reserved: PerToken,
+    /// The most units that a token of a request's output, and of its body, may come to.
+    pub reserved: PerToken,
     /// The members that name the model, where they are read.
     models: PathSet,
     words: String,
@@ -252,11 +253,6 @@ impl Usage {
         self.last_events
     }
 
-    /// The most units that a token of a request's output, and of its body, may come to.
-    pub fn reserved(&self) -> PerToken {
-        self.reserved
-    }
-
     /// Where it is read, in words.
     pub fn words(&self) -> &str {
         &self.words
@@ -311,12 +307,6 @@ impl Usage {
         let costs = format.parts.iter().zip(&counts);
         let cost = |(part, count): (&Part, &u64)| u128::from(each(part)) * u128::from(*count);
         Some(costs.map(cost).fold(0, u128::saturating_add))
-    }
-}
-
-impl Part {
-    pub const fn kind(&self) -> TokenKind {
-        self.kind
     }
 }
 

@@ -144,7 +144,7 @@ impl Cost {
                 let each = each.greatest();
                 (least.saturating_mul(each), most.saturating_mul(each))
             }
-            (Self::Body(cost), Some(its)) => (0, its.prices.dearest_output(cost.most)),
+            (Self::Body(cost), Some(its)) => (0, its.prices.dearest(cost.most, 0)),
             (Self::Body(cost), None) => {
                 let most = cost.most.saturating_mul(cost.dearest(each));
                 (cost.least, most.max(cost.least))
@@ -188,13 +188,7 @@ pub fn body_length(headers: &HeaderMap) -> Option<u64> {
 
 /// A number of units in a header: digits only; a number that is too large counts as the maximum.
 pub fn number(value: &HeaderValue) -> Option<u64> {
-    let digits = value.as_bytes().trim_ascii();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let add = |sum: u64, digit: &u8| {
-        sum.saturating_mul(10)
-            .saturating_add(u64::from(digit - b'0'))
-    };
-    Some(digits.iter().fold(0, add))
+    let digits = value.to_str().ok()?.trim_ascii();
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{TooManyBuckets, is_enforced};
+use super::{Charge, TooManyBuckets, is_enforced};
 use crate::identity::keys;
 use crate::{Claims, Policy, Rule, ScopePart};
 use tollgate_limit::{KeyBytes, Limit, Mode, Rate};
@@ -320,9 +320,25 @@ impl Policy {
             let enforced = enforced && is_enforced(limit, &key);
             let candidate = rule.candidate.as_ref();
             let candidate = candidate.filter(|candidate| candidate.mode != Mode::Off);
-            places.push(claims.add(index, limit, &key, units, enforced));
+            let charge = Charge {
+                rule: index,
+                limit: limit.index,
+                cost: units,
+                enforced,
+                price: None,
+                key: 0,
+            };
+            places.push(claims.add(&key, charge));
             if let Some(candidate) = candidate {
-                claims.add(index, candidate, &key, units, false);
+                let (limit, enforced) = (candidate.index, false);
+                claims.add(
+                    &key,
+                    Charge {
+                        limit,
+                        enforced,
+                        ..charge
+                    },
+                );
             }
             self.check_buckets(claims)?;
         }

@@ -114,7 +114,21 @@ impl Plan {
         }
         plan.identities.sort_unstable();
         plan.identities.dedup();
-        plan.check_captures(index, route, identities, errors);
+        // An identity by `path:NAME` on a route that does not capture that segment would be missing in
+        // every request.
+        for identity in reached(&plan.identities, identities) {
+            for source in &identities[identity].sources {
+                if let Source::Path(name) = source
+                    && route.pattern.capture(name).is_none()
+                {
+                    errors.push(BuildError::UnknownCapture {
+                        route: index,
+                        identity,
+                        name: name.clone(),
+                    });
+                }
+            }
+        }
         match plan.ask(route, rules, identities, wanted) {
             Some(asked) => plan.asked = asked,
             None => errors.push(BuildError::BodyAsked(index)),
@@ -197,30 +211,6 @@ impl Plan {
             self.scopes.push(PlannedScope(parts.to_vec()));
             self.scopes.len() - 1
         })
-    }
-
-    /// An identity by `path:NAME` on a route that does not capture that segment would be missing in
-    /// every request.
-    fn check_captures(
-        &self,
-        index: usize,
-        route: &Route,
-        identities: &[Identity],
-        errors: &mut Vec<BuildError>,
-    ) {
-        for reached in reached(&self.identities, identities) {
-            for source in &identities[reached].sources {
-                if let Source::Path(name) = source
-                    && route.pattern.capture(name).is_none()
-                {
-                    errors.push(BuildError::UnknownCapture {
-                        route: index,
-                        identity: reached,
-                        name: name.clone(),
-                    });
-                }
-            }
-        }
     }
 }
 

@@ -37,7 +37,7 @@ pub type PriceIndex = u16;
 impl Price {
     /// The cost of a response that states these numbers; `None`: it states none.
     fn of_response(&self, usage: &Usage, numbers: &[Option<u64>]) -> Option<u64> {
-        let each = |part: &crate::body::usage::Part| self.per_million[part.kind() as usize];
+        let each = |part: &crate::body::usage::Part| self.per_million[part.kind as usize];
         usage.sum(numbers, each).map(money)
     }
 
@@ -199,11 +199,6 @@ impl Prices {
     pub fn dearest(&self, output: u64, bytes: u64) -> u64 {
         let costs = self.list().map(|price| price.of_request(output, bytes));
         costs.max().unwrap_or(u64::MAX)
-    }
-
-    /// The most that so many tokens of output may cost.
-    pub fn dearest_output(&self, tokens: u64) -> u64 {
-        self.dearest(tokens, 0)
     }
 }
 

@@ -325,7 +325,7 @@ impl Settle {
 
     pub fn reserved(&self) -> PerToken {
         match &self.from {
-            SettleFrom::Json(usage) => usage.reserved(),
+            SettleFrom::Json(usage) => usage.reserved,
             SettleFrom::Header(_) | SettleFrom::Bytes { .. } => PerToken::ONE,
         }
     }

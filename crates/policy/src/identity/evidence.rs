@@ -34,9 +34,6 @@ pub(crate) struct Evidence<'e, 'r> {
     pub(crate) captures: &'e [&'e str],
     pub(crate) now: u64,
     pub(crate) signatures: Signatures,
-    /// An identity, by index, that is assumed instead of read: a known caller's name, otherwise a
-    /// key.
-    pub(crate) assumed: Option<(usize, &'e str)>,
 }
 
 fn not_empty(text: Option<&str>) -> Option<Cow<'_, [u8]>> {
@@ -74,6 +71,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 })
             };
             let assumed = self
+                .request
                 .assumed
                 .and_then(|(assumed, name)| (assumed == at).then_some(name));
             let values = match assumed

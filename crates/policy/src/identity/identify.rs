@@ -85,7 +85,6 @@ impl Policy {
             captures: &matched.captures,
             now,
             signatures: Signatures::Verify,
-            assumed: request.assumed,
         }
     }
 }

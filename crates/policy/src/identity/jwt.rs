@@ -22,7 +22,6 @@ pub use jsonwebtoken::Algorithm;
 mod verified;
 
 use super::jwt_keys::{KEYS_TRIED, KeySet};
-use crate::routes::pattern::ParseError;
 use crate::upstream::TlsFiles;
 use tollgate_limit::Micros;
 use verified::Verified;
@@ -349,18 +348,6 @@ pub fn may_be_fetched(url: &Uri) -> Result<(), &'static str> {
 pub fn is_of_this_machine(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
-}
-
-pub fn parse_algorithm(text: &str) -> Result<Algorithm, ParseError> {
-    text.parse().map_err(|_| {
-        let known =
-            "HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
-        let what = match text {
-            "none" => "`none` is no signature: anyone could write such a token".to_owned(),
-            _ => format!("`{text}` is no algorithm for tokens; there are {known}"),
-        };
-        ParseError::new(0..text.len(), what)
-    })
 }
 
 fn reason(error: &jsonwebtoken::errors::Error) -> JwtError {

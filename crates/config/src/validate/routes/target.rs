@@ -3,38 +3,32 @@
 use super::Compiler;
 use super::edits::template;
 use crate::raw::{RawRedirect, RawRespond, RawRoute};
-use crate::reading::{At, Context, Place, Program, ShortOr, Text};
+use crate::reading::{At, Context, Program, ShortOr, Text};
 use crate::validate::names_of;
 use tollgate_policy::routes::Target;
 
 impl Compiler<'_, '_> {
     pub(super) fn target(&mut self, at: &At<RawRoute>) -> Option<Target> {
-        let written: Vec<(&str, Option<Place>)> = [
+        let targets = [
             ("upstream", at.upstream.is_absent(), at.upstream.place()),
             ("respond", at.respond.is_absent(), at.respond.place()),
             ("redirect", at.redirect.is_absent(), at.redirect.place()),
-        ]
-        .into_iter()
-        .filter(|(_, absent, _)| !absent)
-        .map(|(name, _, place)| (name, place))
-        .collect();
-        match written.as_slice() {
-            [] if self.context.program == Program::Service => return Some(Target::Service),
-            [] => {
+        ];
+        let written = targets.into_iter().filter(|(_, absent, _)| !absent);
+        let mut written = written.map(|(name, _, place)| (name, place.unwrap_or(at.place)));
+        match (written.next(), written.next()) {
+            (None, _) if self.context.program == Program::Service => return Some(Target::Service),
+            (None, _) => {
                 let title = "a route does not say where its requests go";
                 self.context.error(title, at.place, "`upstream` is missing").help("upstream = \"http://127.0.0.1:3000\", a name of [upstreams], or \"builtin:echo\"; or `respond`, or `redirect`");
                 return None;
             }
-            [(first, first_place), (second, second_place), ..] => {
+            (Some((first, place)), Some((second, other))) => {
                 let title = format!("a route has `{first}` and `{second}`");
-                let (first, second) = (
-                    first_place.unwrap_or(at.place),
-                    second_place.unwrap_or(at.place),
-                );
-                self.context.either(title, second, first);
+                self.context.either(title, other, place);
                 return None;
             }
-            [_] => {}
+            (Some(_), None) => {}
         }
         if let Some(text) = at.upstream.get() {
             return self.upstream(text);

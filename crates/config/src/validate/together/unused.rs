@@ -1,26 +1,31 @@
+use std::collections::HashSet;
+
 use crate::raw::{RawFile, RawRoute};
 use crate::reading::{At, Context, ShortOr, Text};
 use crate::validate::{entries_of, entry_of, list_of};
 use tollgate_policy::Policy;
 use tollgate_policy::identity::WhenMissing;
+use tollgate_policy::routes::Route;
 
 /// Limits, identities and upstreams that nothing refers to.
 pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    let charged: Vec<usize> = (policy.domains.rules())
-        .flat_map(|rule| rule.limits.iter().copied())
+    let mut unused = |what: &str, name: &At<String>, label: &str| {
+        let title = format!("{what} `{}` is never used", name.value);
+        context.warning(title, name.place, label);
+    };
+    let by_descriptors = policy
+        .domains
+        .rules()
+        .flat_map(|rule| &rule.limits)
+        .copied();
+    let by_routes = policy.routes.iter().flat_map(Route::all_limits);
+    let charged: HashSet<&str> = by_descriptors
+        .chain(by_routes.map(|limit| limit.rule))
+        .map(|rule| &*policy.rules[rule].name)
         .collect();
     for (name, _) in entries_of(&raw.limits) {
-        let mut by_descriptors = charged.iter();
-        let used = by_descriptors.any(|rule| *policy.rules[*rule].name == *name.value);
-        let used = used
-            || policy.routes.iter().any(|route| {
-                route
-                    .all_limits()
-                    .any(|limit| *policy.rules[limit.rule].name == *name.value)
-            });
-        if !used {
-            let title = format!("limit `{}` is never used", name.value);
-            context.warning(title, name.place, "no route names it");
+        if !charged.contains(name.value.as_str()) {
+            unused("limit", name, "no route names it");
         }
     }
     let mut used = vec![false; policy.identities.len()];
@@ -43,8 +48,7 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 words.iter().any(|word| value.as_str().contains(word))
             });
         if index.is_some_and(|index| !used[index]) && !in_template {
-            let title = format!("identity `{}` is never used", name.value);
-            context.warning(title, name.place, "no limit is per this identity");
+            unused("identity", name, "no limit is per this identity");
         }
     }
     for (name, _) in entries_of(&raw.upstreams) {
@@ -56,8 +60,7 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 || upstreams.any(|upstream| upstream.get().is_some_and(is_it))
         });
         if !used {
-            let title = format!("upstream `{}` is never used", name.value);
-            context.warning(title, name.place, "no route goes there");
+            unused("upstream", name, "no route goes there");
         }
     }
 }

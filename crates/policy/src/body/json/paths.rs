@@ -150,18 +150,8 @@ pub struct Member {
 pub struct Members {
     /// The elements of the outermost list; 1 if the text is no list.
     pub calls: u64,
-    pub(super) list: SmallVec<[Member; 2]>,
+    /// By the places of the paths.
+    pub(crate) list: SmallVec<[Member; 2]>,
     /// The JSON-RPC calls, where they are asked for and get a response.
-    pub(super) calls_of_rpc: Option<Calls>,
-}
-
-impl Members {
-    /// The member at the path with this place.
-    pub fn get(&self, place: usize) -> Option<&Member> {
-        self.list.get(place)
-    }
-
-    pub fn take_calls(&mut self) -> Option<Calls> {
-        self.calls_of_rpc.take()
-    }
+    pub(crate) calls_of_rpc: Option<Calls>,
 }

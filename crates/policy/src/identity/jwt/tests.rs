@@ -167,9 +167,6 @@ fn only_listed_algorithms_count_and_none_never() {
         subject(&policy, &critical.expect("a token"), NOW),
         Err(JwtError::Malformed)
     );
-    assert!(parse_algorithm("none").is_err_and(|error| error.message.contains("no signature")));
-    assert!(parse_algorithm("es256").is_err());
-    assert_eq!(parse_algorithm("ES256"), Ok(Algorithm::ES256));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 mod credentials;
 
 use super::*;
+use crate::tests::fixtures::policy;
 use crate::{Descriptor, Peer};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
@@ -31,17 +32,10 @@ fn with_bytes<'v, T>(
         tls: false,
         unnamed: false,
     };
-    let request = Descriptor::new(
-        &Default::default(),
-        false,
-        None,
-        &Method::GET,
-        &uri,
-        &map,
-        peer,
-        None,
-    )
-    .expect("well formed");
+    let policy = policy(Vec::new(), Vec::new(), Vec::new());
+    let request = policy
+        .describe(None, &Method::GET, &uri, &map, peer, None)
+        .expect("well formed");
     read(&request)
 }
 
