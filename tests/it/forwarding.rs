@@ -133,14 +133,6 @@ fn the_most_specific_route_wins_and_none_is_404() {
 }
 
 #[test]
-fn echo_responds_without_an_upstream() {
-    let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
-    let answer = gateway.get("/hello");
-    assert_eq!(answer.status, 200);
-    assert!(answer.text().contains("/hello"), "{}", answer.text());
-}
-
-#[test]
 fn echo_sends_100_continue_to_a_client_that_waits_for_it() {
     let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
     let mut connection = gateway.connect();

@@ -13,13 +13,10 @@ use tollgate_limiter::{Deadline, Permit};
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::Refused;
 
-/// The account of one request.
 #[derive(Debug)]
 pub struct Account {
     pub at: Timestamp,
-    /// When its work on the shared store ends: one deadline for all of it.
     pub deadline: Deadline,
-    /// Its route, by index, once that is found.
     pub route: Option<usize>,
     /// The target of the route that the claims are for: 0 is its own.
     pub target: usize,
@@ -30,7 +27,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account of a request that arrived `at` this moment.
     #[inline]
     pub fn new(at: Timestamp) -> Self {
         Self {
@@ -108,7 +104,6 @@ impl Account {
         })
     }
 
-    /// Takes out the charges that a later report can correct; `None`: all are final.
     pub fn take_open(&mut self) -> Option<(Permit, Owed)> {
         let Judged::Permitted(permit) = &mut self.judged else {
             return None;
@@ -117,8 +112,7 @@ impl Account {
         permit.take_open().map(|open| (open, owed))
     }
 
-    /// Removes headers of the request that could make the response omit its cost, where a limit
-    /// reads it.
+    /// Removes headers that could make the response omit its cost, where a limit reads it.
     pub fn keep_readable<B>(&self, request: &mut Request<B>) {
         if self.owed.reads_body() {
             let method: Method = request.method().clone();
@@ -126,14 +120,12 @@ impl Account {
         }
     }
 
-    /// Records that the upstream has answered after `took`. `lost`: there was no response, or a 503.
     pub fn answered(&self, took: Micros, lost: bool) {
         if let Judged::Permitted(permit) = &self.judged {
             permit.answered(took, lost);
         }
     }
 
-    /// Settles what the head of the response decides.
     pub fn on_head(&mut self, head: Head<'_>) {
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
             self.owed.on_head(permit, head);
@@ -146,8 +138,7 @@ impl Account {
         }
     }
 
-    /// Settles the rest, after `bytes` bytes of body; returns what was used, if there was any. `whole`: the
-    /// response is complete.
+    /// Settles the rest after `bytes` of body; returns what was used. `whole`: all was sent.
     pub fn on_end(&mut self, bytes: u64, whole: bool) -> Option<Vec<Used>> {
         let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) else {
             return None;

@@ -8,7 +8,6 @@ use tollgate_policy::routes::OverLimit;
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::{Refused, SpentBudget};
 
-/// The contents of the refusal of a request with these `claims`.
 pub fn contents(denied: &Denied, claims: &Claims, policy: &Policy) -> Refused {
     let refusing = || {
         denied

@@ -1,5 +1,4 @@
-//! The decision of the limits on a request, and on each of its claims: what a response reports and
-//! what a log says.
+//! The decision of the limits on a request and its claims, for responses and logs.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ pub enum Judged {
 }
 
 impl Judged {
-    /// What became of each claim, in the order of the claims; none, if the limits did not decide.
+    /// What became of each claim; none, if the limits did not decide.
     pub fn outcomes(&self) -> &[Outcome] {
         match self {
             Self::Not => &[],
@@ -29,7 +28,6 @@ impl Judged {
         }
     }
 
-    /// The refusal, if the limits refuse.
     pub const fn denied(&self) -> Option<&Denied> {
         match self {
             Self::Denied(denied) => Some(denied),
@@ -37,7 +35,6 @@ impl Judged {
         }
     }
 
-    /// The permit, if the limits admit the request.
     pub const fn permit(&self) -> Option<&Permit> {
         match self {
             Self::Permitted(permit) => Some(permit),
@@ -50,7 +47,6 @@ impl Judged {
         self.denied()?.retry_after()
     }
 
-    /// Whether a limit refuses the request.
     pub fn refuses(&self) -> bool {
         self.denied().is_some()
     }
@@ -76,8 +72,7 @@ impl Judged {
         claims: &'j Claims,
         limits: &'j [Arc<Limit>],
     ) -> SmallVec<[Fact<'j>; 4]> {
-        // Pushed one by one: there are few, and `collect` into a small vector checks for capacity
-        // at every step.
+        // Pushed one by one: `collect` into a small vector checks its capacity each time.
         let mut facts = SmallVec::new();
         self.reported(claims, limits).for_each(|(charge, outcome)| {
             facts.push(Fact {
@@ -91,7 +86,6 @@ impl Judged {
         facts
     }
 
-    /// The word that the log writes for the claim at `place`.
     pub fn outcome(&self, place: usize) -> &'static str {
         self.outcomes().get(place).map_or("unasked", Outcome::word)
     }

@@ -27,7 +27,6 @@ pub enum Step {
     Look,
     /// Draw, and wait for what [`Admission::draw`] returns.
     Draw,
-    /// Wait in line, as [`Admission::wait`] does.
     Wait,
     Hold(Timestamp),
     Admit,
@@ -42,11 +41,9 @@ pub enum Refusal {
     Unidentified(IdentityRefusal),
     /// Its limits deny it, as the account says.
     Denied,
-    /// A store does not respond, and its limit needs it.
     Unavailable(Unavailable),
 }
 
-/// The admission of one request.
 #[derive(Debug, Default)]
 pub struct Admission {
     /// Who sends the request, as far as that is known.
@@ -115,7 +112,6 @@ impl Admission {
         self.refuse_charged(Refusal::TurnedAway)
     }
 
-    /// Whether the request is refused even if its limits admit it.
     pub const fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_ref()
     }
@@ -156,8 +152,7 @@ impl Admission {
         Step::Look
     }
 
-    /// Looks whether the limits that need no signature would admit the request, without charging
-    /// them.
+    /// Looks whether the limits without a signature would admit the request, uncharged.
     pub async fn look(&mut self, account: &mut Account, limiter: &Limiter) {
         let list = account.claims.list(limiter.limits());
         let looked = limiter.look(&list, account.at, &account.deadline).await;
@@ -226,8 +221,7 @@ impl Admission {
         Step::Draw
     }
 
-    /// Draws for a target for the first time; behind requests that wait for one of its buckets, it waits,
-    /// too.
+    /// Draws for a target for the first time, or waits behind others for one of its buckets.
     fn draw_first(
         &mut self,
         account: &mut Account,
@@ -429,8 +423,7 @@ impl Admission {
         Step::Refuse(Refusal::Denied)
     }
 
-    /// Admits a request that its limits admit, or refuses it for another reason: what it was charged
-    /// stays charged.
+    /// Admits a request, or refuses it for another reason than a limit: its charges stay.
     fn admit(&mut self, account: &mut Account, request: &RequestView<'_, '_>) -> Step {
         account.keep_charges();
         if let Some(refusal) = self.refusal.take() {

@@ -24,8 +24,7 @@ use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, drop_look
 pub struct Owed {
     /// Empty for most requests, and then without an allocation.
     charges: Vec<Charge>,
-    /// What is reserved until the charges are settled, and dropped after them. A request has one at most
-    /// for each budget.
+    /// What is reserved until the charges are settled, at most one for each budget.
     reservations: Box<[Reservation]>,
 }
 
@@ -35,7 +34,6 @@ pub struct Used {
     pub limit: Arc<str>,
     /// What it is charged in the end.
     pub units: u64,
-    /// The currency in millionths of which `units` are; `None`: they are no money.
     pub currency: Option<Arc<str>>,
     /// `None`: its response states no tokens.
     pub tokens: Option<Tokens>,
@@ -45,8 +43,7 @@ pub struct Used {
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'r> {
     pub cause: Cause,
-    /// Its status; for the gateway's own response to a gRPC call the status that it would have
-    /// without gRPC.
+    /// Its status; of the gateway's own response to a gRPC call the one without gRPC.
     pub status: StatusCode,
     pub headers: &'r HeaderMap,
     /// Whether the caller asked for a response without a readable body: by HEAD, or for a tunnel.
@@ -59,8 +56,7 @@ pub fn is_open(rule: &Rule) -> bool {
 }
 
 impl Owed {
-    /// The open charges of a request under `rules`. Rules whose charge is final at once cost
-    /// nothing here.
+    /// The open charges of a request under `rules`; most rules' charges are final at once.
     pub fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
         let charges = rules
             .filter(|rule| is_open(rule))
@@ -106,14 +102,12 @@ impl Owed {
         self
     }
 
-    /// Keeps a reservation until the charges are settled.
     pub(crate) fn hold(&mut self, reservation: Reservation) {
         let mut all = std::mem::take(&mut self.reservations).into_vec();
         all.push(reservation);
         self.reservations = all.into();
     }
 
-    /// The same charges, with the reservations of `before`.
     #[must_use]
     pub(crate) fn with_reservations_of(self, before: Self) -> Self {
         let reservations = before.reservations;
@@ -141,8 +135,7 @@ impl Owed {
         self.charges.iter().any(reads)
     }
 
-    /// Handles the response's head: refunds charges that do not count, and corrects those that the
-    /// head prices.
+    /// Refunds charges that do not count by the response's head, and corrects those that it prices.
     pub fn on_head(&mut self, permit: &mut Permit, head: Head<'_>) {
         for charge in &mut self.charges {
             charge.on_head(permit, head);

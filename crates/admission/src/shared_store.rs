@@ -25,8 +25,7 @@ use tollgate_store::{Backend, RemoteStore};
 /// How long a start waits for the audit; `when_down` handles a store that does not respond by then.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long a start, or a reload with another store, waits until the store is connected or has
-/// failed.
+/// How long a start or a reload waits until another store is connected or has failed.
 const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
 
 /// A store that is checked as far as possible without connecting.
@@ -40,9 +39,6 @@ enum Checked {
 }
 
 /// Checks the settings as [`open`] does, without connecting.
-///
-/// # Errors
-/// Which settings are invalid, or of a kind that this build does not have.
 pub fn check(store: &Store) -> Result<(), String> {
     checked(store).map(drop)
 }
@@ -84,11 +80,8 @@ fn checked(store: &Store) -> Result<Checked, String> {
 }
 
 /// Opens the store and waits for its first connection; later it reconnects by itself. `limits` are
-/// those that use the store: the audit checks whether it could lose their state.
-///
-/// # Errors
-/// Which settings are invalid, or of a kind that this build does not have; or why the audit refuses
-/// the store.
+/// those that use the store: the audit checks whether it could lose their state, and refuses it
+/// then.
 pub fn open(
     store: Option<&Store>,
     limits: &[Arc<Limit>],
@@ -98,8 +91,7 @@ pub fn open(
         return Ok(Backend::None);
     };
     let opened = start(store, has_long_quotas(limits), clock)?;
-    // Otherwise the first requests would be granted from local shares, in addition to the grants of
-    // the store.
+    // Otherwise the first requests would be granted from local shares in addition.
     wait_for(async {
         opened.tried(FIRST_TRY_WITHIN).await;
         true
@@ -133,17 +125,14 @@ fn start(store: &Store, long_quotas: bool, clock: &Clock) -> Result<RemoteStore,
     started.map_err(|error| error.to_string())
 }
 
-/// In a build without stores.
 #[cfg(not(any(feature = "redis", feature = "postgres", feature = "mysql")))]
 fn start(store: &Store, _: bool, _: &Clock) -> Result<RemoteStore, String> {
     match checked(store)? {}
 }
 
 /// Changes the limits while the store stays the same. The audit checks whether limits of a day or
-/// longer are now among them and, if it refuses, whether the store has changed.
-///
-/// # Errors
-/// The refusal of the audit; then nothing has changed.
+/// longer are now among them and, if it refuses, whether the store has changed; then nothing has
+/// changed here.
 pub fn change_limits(
     settings: Option<&Store>,
     store: &Backend,
@@ -165,8 +154,7 @@ pub fn change_limits(
         let warning =
             "the shared store did not respond: its settings are not audited for the new limits";
         tracing::warn!("{warning}");
-        // `when_down` handles a store that does not respond, and this reload may be meant to repair
-        // it.
+        // `when_down` handles a silent store, which this reload may be meant to repair.
         if has && !had {
             Err(format!("{warning} (audit = \"refuse\")"))
         } else {
@@ -224,7 +212,6 @@ fn tls(store: &Store) -> Result<Tls, String> {
     Ok(tls)
 }
 
-/// The audit's refusals, as an error; the store's own thread logs the warnings.
 fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
     if !wait_for(store.ready(AUDIT_WITHIN))? {
         // If the store was audited and is refused, the audit has given the reason.
@@ -236,7 +223,6 @@ fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
     no_refusal(store)
 }
 
-/// Waits for work that a store does on its own thread.
 fn wait_for(done: impl Future<Output = bool> + Send) -> Result<bool, String> {
     // A separate thread, because the calling code may be inside a runtime, where blocking on a
     // future is not possible.
@@ -269,7 +255,6 @@ fn no_refusal(store: &RemoteStore) -> Result<(), String> {
     Err(format!("{} (audit = \"refuse\")", refusals.join("; ")))
 }
 
-/// The URL with the user and password that are configured separately.
 fn with_credentials(store: &Store) -> String {
     let url = store.url.expose();
     if store.username.is_none() && store.password.is_none() {
@@ -323,7 +308,6 @@ fn with_parameters(store: &Store, url: &str) -> String {
     format!("{path}?{}", parts.join("&"))
 }
 
-/// `text` with everything but ASCII letters and digits percent-encoded.
 fn encoded(text: &str) -> String {
     percent_encoded(text, |byte| byte.is_ascii_alphanumeric())
 }

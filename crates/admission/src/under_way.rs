@@ -32,7 +32,6 @@ struct Buckets {
     waiting: usize,
 }
 
-/// A limit's name, and the key of a caller.
 type Bucket = (Arc<str>, KeyBytes);
 
 #[derive(Debug, Default)]
@@ -74,7 +73,6 @@ pub(crate) struct Reservation {
 }
 
 impl UnderWay {
-    /// Notes that a request reserves `units` of a bucket, and ends at `end` at the latest.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         bucket: Bucket,

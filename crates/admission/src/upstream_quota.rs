@@ -51,7 +51,6 @@ pub fn follow(
     }
 }
 
-/// The remaining units of a quota, and the time for which they must suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     units: u64,
@@ -59,8 +58,7 @@ struct Left {
     span: Micros,
 }
 
-/// Returns the quota with the lowest remaining rate; `None` if the response contains no quota that
-/// can be parsed.
+/// The quota with the lowest remaining rate; `None`: there is none that can be parsed.
 fn left(headers: &HeaderMap, now: Timestamp) -> Option<Left> {
     let lines = headers.get_all("ratelimit").iter().filter_map(text);
     let by_field = lines
@@ -88,8 +86,7 @@ fn revision_7(members: &[&str]) -> Option<Left> {
     some_time(value("remaining")?, seconds(value("reset")?))
 }
 
-/// `"burst";r=5;t=1, "daily";r=900;t=3600`; if `t` is missing, the policy of that name gives the
-/// window.
+/// `"burst";r=5;t=1, "daily";r=900;t=3600`; without `t` the policy of that name says it.
 fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
     let policies: Vec<&str> = headers
         .get_all("ratelimit-policy")
@@ -129,8 +126,7 @@ fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
 }
 
 impl Left {
-    /// Returns the quota with the lower remaining rate; if both have nothing left, the one that
-    /// lasts longer.
+    /// The quota with the lower remaining rate, or of two empty ones the longer one.
     fn scarcer(self, other: Self) -> Self {
         let one = u128::from(self.units) * u128::from(other.span.0);
         let two = u128::from(other.units) * u128::from(self.span.0);
@@ -188,8 +184,7 @@ fn date(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(0).after(seconds(since.as_secs())))
 }
 
-/// The time until a legacy reset, which is given in seconds, as a Unix time in seconds, or as one
-/// in milliseconds.
+/// The time until a legacy reset: in seconds, or at a Unix time in seconds or milliseconds.
 fn until_reset(written: &str, headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
     let number = whole(written)?;
     let moment = match number {
@@ -219,7 +214,6 @@ fn parameter<'m>(member: &'m str, name: &str) -> Option<&'m str> {
     })
 }
 
-/// Splits a list at its separators, except those within quotes.
 fn members(text: &str, separator: char) -> Vec<&str> {
     let (mut quoted, mut escaped) = (false, false);
     let parts = text.split(|character: char| {

@@ -20,7 +20,6 @@ pub struct RequestView<'d, 'r> {
     pub asked: WantedFacts,
     /// Routes that may take it instead, as its body says.
     pub asking: SmallVec<[usize; 2]>,
-    /// The length of its body, if that is known before the body is read.
     pub length: Option<u64>,
     /// When it arrived, in seconds since the Unix epoch, by which the validity of a token is checked.
     pub seconds: u64,
@@ -28,7 +27,6 @@ pub struct RequestView<'d, 'r> {
     pub passes_on: bool,
     /// Where its reservations are noted while it is under way.
     pub under_way: Option<&'d Arc<UnderWay>>,
-    /// The status with which it is turned away before it is identified.
     pub turned_away: Option<StatusCode>,
     read: bool,
 }
@@ -71,7 +69,6 @@ impl<'d, 'r> RequestView<'d, 'r> {
         !self.read && !self.asked.is_empty()
     }
 
-    /// What the request draws from if it goes to this target of its route.
     pub(crate) fn claims(&self, who: &Identified, target: usize) -> Option<Claims> {
         let body = sent(self.described, self.length);
         let headers = self.described.headers;

@@ -66,7 +66,6 @@ tollgate_policy::labels! {
     }
 }
 
-/// The properties of a request before it was normalised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestTarget {
     pub present: HeaderSet,

@@ -89,59 +89,49 @@ impl HeaderSet {
         Self::of(headers).and(Self(self.0 & Self::UNUSUAL.0))
     }
 
-    /// Whether it contains a header that decides the form of a refusal.
     pub const fn decides_form(self) -> bool {
         self.has(Self(Self::CONTENT_TYPE.0 | Self::ORIGIN.0))
     }
 
-    /// Whether it contains one of `fields`.
     pub const fn has(self, fields: Self) -> bool {
         self.0 & fields.0 != 0
     }
 
-    #[inline]
     fn bit(name: &HeaderName) -> Self {
-        let name = name.as_str().as_bytes();
-        // Match by length, then by one byte that distinguishes names of one length: most names need
-        // no comparison.
-        let (known, field): (&[u8], _) = match (name.len(), name) {
-            (2, _) => (b"te", Self::TE),
-            (3, _) => (b"via", Self::VIA),
-            (4, [b'h', ..]) => (b"host", Self::HOST),
-            (6, [b'e', ..]) => (b"expect", Self::EXPECT),
-            (6, [b'o', ..]) => (b"origin", Self::ORIGIN),
-            (7, [b'u', ..]) => (b"upgrade", Self::UPGRADE),
-            (7, [b'r', ..]) => (b"referer", Self::REFERER),
-            (9, [b'f', ..]) => (b"forwarded", Self::FORWARDED),
-            (9, [b'x', _, b'r', ..]) => (b"x-real-ip", Self::X_REAL_IP),
-            (10, [b'c', ..]) => (b"connection", Self::CONNECTION),
-            (10, [b'k', ..]) => (b"keep-alive", Self::KEEP_ALIVE),
-            (10, [b'u', ..]) => (b"user-agent", Self::USER_AGENT),
-            (11, _) => (b"traceparent", Self::TRACEPARENT),
-            (12, [b'c', ..]) => (b"content-type", Self::CONTENT_TYPE),
-            (12, [b'g', ..]) => (b"grpc-timeout", Self::GRPC_TIMEOUT),
-            (14, [b'c', ..]) => (b"content-length", Self::CONTENT_LENGTH),
-            (14, [b'h', ..]) => (b"http2-settings", Self::HTTP2_SETTINGS),
-            (16, [b'p', ..]) => (b"proxy-connection", Self::PROXY_CONNECTION),
-            (15, [b'x', ..]) => (b"x-forwarded-for", Self::X_FORWARDED_FOR),
-            (16, [b'x', .., b'p', _, _, _]) => (b"x-forwarded-port", Self::X_FORWARDED_PORT),
-            (16, [b'x', ..]) => (b"x-forwarded-host", Self::X_FORWARDED_HOST),
-            (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
-            (17, [b'x', ..]) => (b"x-forwarded-proto", Self::X_FORWARDED_PROTO),
-            (18, [b'c', ..]) => (b"connect-timeout-ms", Self::TIMEOUT_MS),
-            (30, [_, _, _, _, _, _, _, _, b'u', ..]) => {
-                (b"x-envoy-upstream-rq-timeout-ms", Self::TIMEOUT_MS)
-            }
-            (30, _) => (b"x-envoy-expected-rq-timeout-ms", Self::TIMEOUT_MS),
-            (35, _) => (b"x-envoy-upstream-stream-duration-ms", Self::TIMEOUT_MS),
-            (38, _) => (b"x-envoy-upstream-rq-per-try-timeout-ms", Self::TIMEOUT_MS),
-            _ => return Self(0),
-        };
-        if name == known { field } else { Self(0) }
+        match name.as_str() {
+            "te" => Self::TE,
+            "via" => Self::VIA,
+            "host" => Self::HOST,
+            "expect" => Self::EXPECT,
+            "origin" => Self::ORIGIN,
+            "upgrade" => Self::UPGRADE,
+            "referer" => Self::REFERER,
+            "forwarded" => Self::FORWARDED,
+            "x-real-ip" => Self::X_REAL_IP,
+            "connection" => Self::CONNECTION,
+            "keep-alive" => Self::KEEP_ALIVE,
+            "user-agent" => Self::USER_AGENT,
+            "traceparent" => Self::TRACEPARENT,
+            "content-type" => Self::CONTENT_TYPE,
+            "grpc-timeout" => Self::GRPC_TIMEOUT,
+            "content-length" => Self::CONTENT_LENGTH,
+            "http2-settings" => Self::HTTP2_SETTINGS,
+            "proxy-connection" => Self::PROXY_CONNECTION,
+            "x-forwarded-for" => Self::X_FORWARDED_FOR,
+            "x-forwarded-port" => Self::X_FORWARDED_PORT,
+            "x-forwarded-host" => Self::X_FORWARDED_HOST,
+            "x-forwarded-proto" => Self::X_FORWARDED_PROTO,
+            "transfer-encoding" => Self::TRANSFER_ENCODING,
+            "connect-timeout-ms"
+            | "x-envoy-upstream-rq-timeout-ms"
+            | "x-envoy-expected-rq-timeout-ms"
+            | "x-envoy-upstream-stream-duration-ms"
+            | "x-envoy-upstream-rq-per-try-timeout-ms" => Self::TIMEOUT_MS,
+            _ => Self(0),
+        }
     }
 }
 
-/// The result of one pass over a request's headers.
 #[derive(Clone, Debug)]
 pub struct RequestHeaders {
     pub present: HeaderSet,
@@ -187,7 +177,6 @@ impl RequestHeaders {
 pub struct Hop {
     /// The one protocol to which the message asks for (or announces) an upgrade.
     pub upgrade: Option<HeaderValue>,
-    /// Whether the sender accepts trailers.
     pub trailers: bool,
 }
 
@@ -208,7 +197,7 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     }
     if present.has(HeaderSet::CONNECTION) {
         let listed = listed(headers);
-        if lists_upgrade(headers) {
+        if options(headers).any(|one| one.eq_ignore_ascii_case(b"upgrade")) {
             hop.upgrade = upgrade(headers);
         }
         headers.remove(CONNECTION);
@@ -247,29 +236,15 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     hop
 }
 
-/// Whether the Connection lines are one of the most common ones, which list no other header.
-fn lists_nothing(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(CONNECTION).iter();
-    let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
-    (first == b"keep-alive" || first == b"close") && lines.next().is_none()
-}
-
 fn options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(CONNECTION).iter();
     lines.flat_map(|line| tokens(line.as_bytes()))
-}
-
-fn lists_upgrade(headers: &HeaderMap) -> bool {
-    !lists_nothing(headers) && options(headers).any(|one| one.eq_ignore_ascii_case(b"upgrade"))
 }
 
 /// The headers that Connection lists, besides those that every proxy removes. A peer must not remove
 /// framing and routing headers (RFC 9110 7.6.1: a sender MUST NOT list fields meant for all
 /// recipients).
 pub fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
-    if lists_nothing(headers) {
-        return Vec::new();
-    }
     let common = |option: &&[u8]| {
         [&b"close"[..], b"keep-alive", b"te", b"upgrade"]
             .iter()

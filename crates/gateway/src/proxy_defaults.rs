@@ -7,7 +7,6 @@ use http::{HeaderMap, HeaderValue, Version};
 use tollgate_http1::tokens;
 use tollgate_limit::Micros;
 
-/// Settings that apply to requests of every route.
 #[derive(Clone, Debug)]
 pub struct ProxyDefaults {
     /// The largest request body if a route sets none, in bytes; `None`: unlimited.
@@ -18,9 +17,7 @@ pub struct ProxyDefaults {
     pub body_rate: u64,
     /// A body that was awaited for less than this in total may arrive at any rate.
     pub body_grace: Micros,
-    /// The number of concurrent requests; `None`: no limit of its own.
     pub requests: Option<usize>,
-    /// The bytes of all bodies that are held for decisions at the same time.
     pub held_bodies: usize,
     /// Protocols to which a connection may be upgraded, in lower case.
     pub upgrades: Vec<String>,
@@ -31,7 +28,6 @@ pub struct ProxyDefaults {
     pub egress: bool,
 }
 
-/// How long a body may arrive at any rate.
 pub const BODY_GRACE: Micros = Micros::from_secs(10);
 
 /// Settings for tests: those of a file that says nothing (a test of the program compares them).
@@ -53,7 +49,6 @@ impl Default for ProxyDefaults {
 }
 
 impl ProxyDefaults {
-    /// Whether a connection may be upgraded to the protocol in `Upgrade`.
     pub fn upgrades_to(&self, named: &HeaderValue) -> bool {
         let name = protocol_name(named);
         self.upgrades.iter().any(|known| {
@@ -106,24 +101,12 @@ impl Via {
         }
     }
 
-    /// Adds the entry of a request that was received as `version`.
-    pub fn add_to_request(&self, headers: &mut HeaderMap, version: Version) {
-        headers.append(VIA, self.of_request(version).clone());
+    pub fn of_request(&self, version: Version) -> HeaderValue {
+        self.requests[place(version)].clone()
     }
 
-    /// The entry of a request that was received as `version`.
-    pub fn of_request(&self, version: Version) -> &HeaderValue {
-        &self.requests[place(version)]
-    }
-
-    /// Adds the entry of a response that was received as `version`.
-    pub fn add_to_response(&self, headers: &mut HeaderMap, version: Version) {
-        headers.append(VIA, self.of_answer(version).clone());
-    }
-
-    /// The entry of a response that was received as `version`.
-    pub fn of_answer(&self, version: Version) -> &HeaderValue {
-        &self.responses[place(version)]
+    pub fn of_response(&self, version: Version) -> HeaderValue {
+        self.responses[place(version)].clone()
     }
 
     /// Whether a request has already passed through this gateway.
@@ -154,7 +137,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(VIA, HeaderValue::from_static("1.1 edge, 1.0 edge (00)"));
         assert!(!via.has_passed(&headers), "another gateway of that name");
-        via.add_to_request(&mut headers, Version::HTTP_2);
+        headers.append(VIA, via.of_request(Version::HTTP_2));
         assert!(via.has_passed(&headers));
         let joined = headers
             .get_all(VIA)
@@ -172,9 +155,7 @@ mod tests {
             HeaderValue::from_str(&format!("{joined} , 1.1 other")).expect("text"),
         );
         assert!(via.has_passed(&through_another));
-        let mut response = HeaderMap::new();
-        via.add_to_response(&mut response, Version::HTTP_11);
-        assert_eq!(response[VIA], "1.1 edge");
+        assert_eq!(via.of_response(Version::HTTP_11), "1.1 edge");
     }
 
     #[test]

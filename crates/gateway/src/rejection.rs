@@ -16,7 +16,6 @@ use tollgate_policy::{BodyFlaw, BodyRefusal};
 use tollgate_response::problem::PROBLEM_JSON;
 use tollgate_response::{ALLOWED, Denial, Form, Problem, Reason, Refusal, RefusalForm, Refused};
 
-/// A reason for which the gateway refuses a request.
 #[derive(Debug)]
 pub enum Rejection {
     /// The request can be read in more than one way, or asks for an unsupported feature.
@@ -26,14 +25,11 @@ pub enum Rejection {
     NoRoute,
     /// Routes match, but only for other methods.
     Method {
-        /// The methods of those routes, as `Allow` lists them.
         allow: HeaderValue,
     },
-    /// The request asks for a host that is not forwarded to.
     Unlisted,
     /// TRACE, and no route names it.
     Trace,
-    /// The request has already passed through this gateway.
     Loop,
     /// The caller is not identified, but the route requires it.
     Unidentified {
@@ -42,7 +38,6 @@ pub enum Rejection {
         challenge: Option<HeaderValue>,
     },
     Denied(Refused),
-    /// The request's body is larger than the route allows.
     TooBig,
     /// The request's body is too large to find out which route takes it.
     TooBigToRoute,
@@ -53,9 +48,7 @@ pub enum Rejection {
     Overloaded,
     /// The bodies that are held for decisions take all of their memory.
     HeldBodies,
-    /// The upstream gave no response.
     Upstream(ForwardError),
-    /// The gateway failed while handling this request.
     Internal,
 }
 
@@ -145,27 +138,11 @@ impl Rejection {
         )
     }
 
-    /// The party that caused the rejection. The match has no wildcard, so that every new variant
-    /// must name one.
+    /// The party that caused the rejection: what the upstream did not cause earns no credit.
     pub fn cause(&self) -> Cause {
         match self {
-            Self::Upstream(error) => error.cause(),
-            Self::Malformed(_)
-            | Self::Unmatchable(_)
-            | Self::NoRoute
-            | Self::Method { .. }
-            | Self::Unlisted
-            | Self::Trace
-            | Self::Loop
-            | Self::Unidentified { .. }
-            | Self::Denied(_)
-            | Self::TooBig
-            | Self::TooBigToRoute
-            | Self::Body(_)
-            | Self::StoreDown(_)
-            | Self::Overloaded
-            | Self::HeldBodies
-            | Self::Internal => Cause::Gateway,
+            Self::Upstream(error) => error.blame().cause,
+            _ => Cause::Gateway,
         }
     }
 
@@ -351,9 +328,7 @@ pub fn reasons() -> impl Iterator<Item = &'static str> {
     lists.into_iter().flatten().copied()
 }
 
-/// The reason if the client left before the end of its response.
 pub(crate) const CLIENT_LEFT: &str = "client_left";
-/// The reason if the gateway panicked.
 pub(crate) const PANIC: &str = "panic";
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod snapshot;
 
 use std::rc::Rc;
 
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 
 use super::forward::Forwarded;
 use super::forward::body::{Guarded, ResponseBody};
@@ -30,7 +30,6 @@ pub use gateway::{Gateway, GatewayState};
 pub use plain_http::{Challenges, PlainHttp};
 pub use request_context::Closing;
 use request_context::RequestContext;
-pub(crate) use snapshot::brings_near;
 pub use snapshot::{DecideSettings, Snapshot, near};
 use tollgate_limiter::Cause;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
@@ -79,8 +78,7 @@ impl Handler for Gateway {
             Ok(admitted) => admitted,
             Err(rejection) => {
                 context.keep_refusal(&rejection, &head);
-                let spare = std::mem::take(head.headers_mut());
-                return respond::refuse(context, &rejection, &form, edits, spare);
+                return respond::refuse(context, &rejection, &form, edits);
             }
         };
         let outcome = match admitted.next {
@@ -104,7 +102,7 @@ impl Handler for Gateway {
         };
         match outcome {
             Ok(forwarded) => respond::pass_on(context, forwarded, &form, edits),
-            Err(rejection) => respond::refuse(context, &rejection, &form, edits, HeaderMap::new()),
+            Err(rejection) => respond::refuse(context, &rejection, &form, edits),
         }
     }
 

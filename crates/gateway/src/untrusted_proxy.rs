@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 
 use tollgate_policy::identity::address::{AddressPolicy, fold};
 
-/// The first such proxy of the process.
 #[derive(Debug, Default)]
 pub struct UntrustedProxy {
     /// Its address; `None`: it is connected to a Unix socket.

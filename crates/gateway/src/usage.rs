@@ -38,7 +38,6 @@ impl Usage {
         }
     }
 
-    /// Adds the sums to a scrape.
     pub fn samples(&self, to: &mut Samples) {
         let mut sums: Vec<_> = self
             .0

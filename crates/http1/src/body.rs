@@ -156,8 +156,7 @@ impl BodyWriter {
             BodyLength::Exactly(left) => {
                 let length = piece.len() as u64;
                 if length > *left {
-                    // Write only the announced length: more bytes would be read as the next
-                    // message.
+                    // More bytes than announced would be read as the next message.
                     out.push(piece.slice(..usize::try_from(*left).unwrap_or(0)));
                     (self.ended, self.broken) = (true, true);
                     return;

@@ -1,10 +1,12 @@
 //! The chunked coding, both ways (RFC 9112 7.1). Reading is strict: every line ends in CR LF, no
 //! extra bytes are allowed, and sizes, extensions and trailers are bounded.
 
+use std::io::Write;
+
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 
-use super::head::write_fields;
+use super::head::{is_control, write_fields};
 use super::{Bounds, Lines, Malformed};
 
 /// Reads a chunked body out of a read buffer.
@@ -17,8 +19,7 @@ pub struct Decoder {
     digits: u8,
     /// The number of extension bytes so far, in all chunks.
     extensions: usize,
-    /// The lines of trailers. Nearly no body has any: boxed, so that a connection without does not
-    /// pay for the space.
+    /// The lines of trailers, which nearly no body has: boxed, to save space.
     trailers: Option<Box<Lines>>,
 }
 
@@ -51,11 +52,6 @@ impl Decoder {
     /// Creates a decoder at the beginning of a body.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Whether the whole body has been read.
-    pub fn is_done(&self) -> bool {
-        self.at == At::End
     }
 
     /// Takes the next piece out of `input`; `None` if more must be read first. If the connection
@@ -149,7 +145,7 @@ impl Decoder {
             (At::Size | At::Blank, b';') => At::Extension,
             (At::Size | At::Blank, _) => return Err(Malformed::ChunkSize),
             (At::Extension, byte) => {
-                if (byte < b' ' && byte != b'\t') || byte == 0x7f {
+                if is_control(byte) {
                     return Err(Malformed::ChunkExtension);
                 }
                 self.extend()?;
@@ -165,10 +161,9 @@ impl Decoder {
 
     fn extend(&mut self) -> Result<(), Malformed> {
         self.extensions += 1;
-        if self.extensions > EXTENSIONS {
-            Err(Malformed::ChunkExtension)
-        } else {
-            Ok(())
+        match self.extensions > EXTENSIONS {
+            true => Err(Malformed::ChunkExtension),
+            false => Ok(()),
         }
     }
 }
@@ -177,19 +172,8 @@ impl Decoder {
 /// `length` must not be 0.
 pub fn write_size(out: &mut Vec<u8>, length: usize) {
     debug_assert!(length > 0, "the empty chunk is the last");
-    let mut text = [0; 18];
-    let mut at = 16;
-    text[16..].copy_from_slice(b"\r\n");
-    let mut left = length;
-    loop {
-        at -= 1;
-        text[at] = b"0123456789abcdef"[left & 15];
-        left >>= 4;
-        if left == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&text[at..]);
+    // Writing to a vector cannot fail.
+    let _ = write!(out, "{length:x}\r\n");
 }
 
 /// The CRLF that ends a chunk.

@@ -166,8 +166,14 @@ impl Lines {
 
 /// The number of lines of most heads.
 const USUAL_LINES: usize = 16;
+
 const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
+}
+
+/// Whether a byte is a control character other than a tab.
+pub(crate) const fn is_control(byte: u8) -> bool {
+    (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
 
 /// Parses the HTTP version `text` (RFC 9112 2.3).
@@ -206,10 +212,7 @@ pub fn status_line(line: &[u8]) -> Result<(Version, StatusCode, &[u8]), Malforme
         [b' ', reason @ ..] => reason,
         _ => return Err(Malformed::StartLine),
     };
-    if reason
-        .iter()
-        .any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f)
-    {
+    if reason.iter().copied().any(is_control) {
         return Err(Malformed::StartLine);
     }
     Ok((version, status, reason))
@@ -218,11 +221,15 @@ pub fn status_line(line: &[u8]) -> Result<(Version, StatusCode, &[u8]), Malforme
 /// Writes the headers of `headers`, each with its line end.
 pub fn write_fields(out: &mut Vec<u8>, headers: &HeaderMap) {
     for (name, value) in headers {
-        out.extend_from_slice(name.as_str().as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value.as_bytes());
-        out.extend_from_slice(b"\r\n");
+        write_header(out, name.as_str(), value.as_bytes());
     }
+}
+
+pub(crate) fn write_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

@@ -100,8 +100,7 @@ impl Reader {
                 Ok(Some(length)) => break length,
                 Ok(None) => return self.look(input, limits).map(|()| None),
                 Err(error) => {
-                    // If there are several reasons, the target's comes first, as when the head
-                    // arrives in pieces.
+                    // The target's reason comes first, as when the head arrives in pieces.
                     self.look(input, limits)?;
                     return Err(BadHead::of(error));
                 }
@@ -291,20 +290,7 @@ const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
             byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
+            b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~'
         )
 }
 

@@ -122,14 +122,10 @@ impl Responses {
     pub fn read_head(&mut self, input: &mut BytesMut) -> Result<Option<Head>, Malformed> {
         let Some(length) = self.lines.find(input, HEAD)? else {
             // Refuse input that is not HTTP at once, without waiting for its end.
-            let begun = input
-                .iter()
-                .zip(b"HTTP/1.")
-                .all(|(is, should)| is == should);
-            return if begun {
-                Ok(None)
-            } else {
-                Err(Malformed::StartLine)
+            let mut begun = input.iter().zip(b"HTTP/1.");
+            return match begun.all(|(is, should)| is == should) {
+                true => Ok(None),
+                false => Err(Malformed::StartLine),
             };
         };
         if self.lines.is_empty() {
@@ -199,9 +195,6 @@ impl Responses {
     /// # Errors
     /// The reason why it is malformed.
     pub fn read_body(&mut self, input: &mut BytesMut) -> Result<Body, Malformed> {
-        if self.awaited {
-            return Ok(Body::End);
-        }
         self.body.read(input)
     }
 
@@ -243,9 +236,6 @@ impl Responses {
 
     /// The whole body of a response of known length, if it arrived with its head.
     pub fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
-        if self.awaited {
-            return None;
-        }
         self.body.take_whole(input)
     }
 

@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
 
 use super::Lines;
-use super::head::{Framing, idle_timeout, number};
+use super::head::{Framing, idle_timeout, is_control, number};
 
 /// Header lines with their ends, without framing and hop-by-hop headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +93,7 @@ impl Lines {
             }
             start = end + 1;
         }
-        // Every line, including the first and the blank one, ends in CR LF, and there are no other
-        // control characters.
+        // Every line ends in CR LF, and there are no other control characters.
         let ends = head[..first].ends_with(b"\r\n") && head[start..] == *b"\r\n";
         if !ends
             || controls(head) != 2 * (self.ends.len() + 1)
@@ -127,9 +126,8 @@ impl Lines {
 /// that the compiler can vectorise the loop.
 fn controls(bytes: &[u8]) -> usize {
     let count = |piece: &[u8]| {
-        piece.iter().fold(0_u8, |sum, &byte| {
-            sum + u8::from((byte < b' ' && byte != b'\t') || byte == 0x7f)
-        })
+        let controls = piece.iter().map(|&byte| u8::from(is_control(byte)));
+        controls.fold(0_u8, |sum, one| sum + one)
     };
     bytes
         .chunks(128)

@@ -3,7 +3,7 @@
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode, Version, response};
 
-use crate::head::{Framing, number};
+use crate::head::{Framing, number, write_header};
 use crate::output::COPIED;
 use crate::{BodyLength, BodyWriter, Message, Verbatim, tokens};
 
@@ -209,13 +209,6 @@ fn write_status(out: &mut Vec<u8>, status: StatusCode, reason: Option<&[u8]>) {
     // The reason phrase has no meaning, but clients expect one.
     let usual = || status.canonical_reason().unwrap_or("<none>").as_bytes();
     out.extend_from_slice(reason.unwrap_or_else(usual));
-    out.extend_from_slice(b"\r\n");
-}
-
-fn write_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 

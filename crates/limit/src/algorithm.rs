@@ -98,8 +98,7 @@ impl Algorithm {
         }
     }
 
-    /// The same algorithm; if it follows the upstream's health, it also obeys the quota the
-    /// upstream reports.
+    /// The same algorithm; if it follows the upstream's health, it also obeys its quota.
     pub fn obeying_quota(self) -> Self {
         match self {
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.obeying_quota()),
@@ -115,8 +114,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether a refusal sheds load for an overloaded upstream and is not caused by the caller's
-    /// use.
+    /// Whether a refusal sheds load for an overloaded upstream, whatever the caller's use.
     pub fn sheds_load(&self) -> bool {
         matches!(self, Self::InFlight(limit) if limit.is_adaptive())
     }

@@ -64,8 +64,7 @@ impl State {
 /// A token bucket: its level at a moment, in unit-microseconds (one unit is the quota's `p`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Unit-microseconds. Below zero: the bucket is in debt, or waiting requests have drawn in
-    /// advance.
+    /// Unit-microseconds; below zero in debt, or when waiting requests have drawn in advance.
     pub level: i64,
     /// The moment of that level; never decreases.
     pub at: Timestamp,
@@ -97,8 +96,7 @@ pub struct Held {
     pub units: u64,
 }
 
-/// The verdict on a cost: a grant with the state that records it, or a refusal, which changes
-/// nothing.
+/// The verdict on a cost: a grant with the state that records it, or a refusal.
 pub type Judged<S> = Result<Granted<S>, Refused>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +139,6 @@ pub struct Report {
     /// `remaining`. A client that spends `remaining` evenly over this time keeps to the rate. With
     /// nothing left, it is the time to the next unit.
     pub effective: Micros,
-    /// When the window ends that a draw of now belongs to; of a log, when the draw leaves it; zero:
-    /// there are no windows.
+    /// When the window of a draw of now ends; of a log, when the draw leaves it; zero: no windows.
     pub window_end: Timestamp,
 }

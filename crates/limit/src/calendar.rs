@@ -10,8 +10,7 @@ use super::time::{Micros, Timestamp};
 /// limit must still reset after the list ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {
-    /// The starts of consecutive windows; the last entry ends the last window. At least two
-    /// entries.
+    /// The starts of consecutive windows, at least two; the last one ends the last window.
     pub boundaries: Vec<Timestamp>,
     /// A description: "day in Europe/Berlin".
     pub words: String,

@@ -126,8 +126,7 @@ pub struct Draw {
     pub granted: bool,
     /// One standing per claim, in the order of the claims.
     pub standings: SmallVec<[Standing; 4]>,
-    /// The moment of the decision, or an earlier one, by the clock of the store that made it; zero: it
-    /// is not known.
+    /// The moment of the decision, or earlier, by the store's clock; zero: it is not known.
     pub at: Timestamp,
 }
 
@@ -136,8 +135,7 @@ pub struct Settlement<'a> {
     pub limit: &'a Limit,
     pub key: &'a [u8],
     pub change: Change,
-    /// The conditions under which the refunded grant was made; `None`: the refund is the written
-    /// cost.
+    /// The conditions of the refunded grant; `None`: the refund is the written cost.
     pub conditions: Option<&'a Conditions>,
     pub corrects: Corrects,
 }
@@ -191,11 +189,9 @@ impl<'a> Settlement<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The real cost was `more` units above the estimate: charge them too (the bucket may go into
-    /// bounded debt).
+    /// The real cost was `more` units above the estimate: charge them too, up to a bounded debt.
     Charge { more: u64 },
-    /// The real cost was lower, or the request does not count: give back `units`, never above the
-    /// burst.
+    /// The real cost was lower, or does not count: give back `units`, never above the burst.
     Refund { units: u64 },
     /// Like [`Change::Refund`], but only to the window of the grant, while that counts: its units are
     /// no units of another window. This is checked where the bucket is, however late the refund

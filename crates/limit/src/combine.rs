@@ -124,8 +124,7 @@ impl Algorithm {
     }
 }
 
-/// From the newest grant backwards: at each moment, as many units since then as the log with more
-/// of them has.
+/// From the newest grant backwards: as many units since each moment as the larger log has.
 fn join_logs(a: &Log, b: &Log) -> Log {
     let mut newest_first = Vec::with_capacity(a.entries().len() + b.entries().len());
     let (mut a, mut b) = (a.entries().rev().peekable(), b.entries().rev().peekable());

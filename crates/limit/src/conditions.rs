@@ -55,8 +55,7 @@ impl RateConditions {
         u64::try_from((fine + u128::from(self.rounding)) >> u16::BITS).unwrap_or(u64::MAX)
     }
 
-    /// What a refund of a grant of `ticks`, made under these conditions, gives back: at most what
-    /// the grant took.
+    /// What a refund of a grant of `ticks` under these conditions gives back: at most what it took.
     pub(super) fn returned(self, ticks: u64) -> u64 {
         let returned = u128::from(ticks) * u128::from(WHOLE) / u128::from(self.factor.max(1));
         u64::try_from(returned).unwrap_or(u64::MAX)

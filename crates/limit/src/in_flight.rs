@@ -54,8 +54,7 @@ impl InFlight {
         })
     }
 
-    /// The same limit; an adaptive one gets the `places` its upstream was found to take, within its
-    /// bounds.
+    /// The same limit; an adaptive one gets these `places`, within its bounds.
     #[must_use]
     pub fn with_places(&self, places: u64) -> Self {
         Self {

@@ -29,8 +29,7 @@ use super::bucket::{Level, Next, State};
 use super::claim::Change;
 use super::time::Timestamp;
 
-/// A bucket with the numbers it is kept in: those of its last grant, with the largest burst it was
-/// drawn under.
+/// A bucket with the numbers of its last grant and the largest burst it was drawn under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBucket {
     algorithm: Algorithm,

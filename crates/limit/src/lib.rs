@@ -55,8 +55,7 @@ pub use token_bucket::TokenBucket;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub name: Arc<str>,
-    /// Position among the limits of one compiled policy, dense from zero. Stores index their tables
-    /// by it.
+    /// The place among the limits of one policy, dense from zero: the index of store tables.
     pub index: usize,
     /// The tier these numbers belong to; `None`: callers without a tier.
     pub tier: Option<Arc<str>>,
@@ -77,11 +76,9 @@ pub struct Limit {
     pub lease: bool,
     /// Bytes the limit's local table may use.
     pub memory: usize,
-    /// Whether grants can be corrected later (settle, refund, `count = "failures"`, a held client
-    /// that disconnects).
+    /// Whether grants can be corrected later: by settlements, refunds, or for a client that leaves.
     pub refundable: bool,
-    /// Whether operators may fill buckets. Gateways look again soon at shared buckets that they found
-    /// exhausted.
+    /// Whether operators may fill buckets: gateways ask again soon for those they found empty.
     pub resettable: bool,
     /// Blocks a key that is refused too often; live limits only.
     pub penalty: Option<Penalty>,

@@ -1,5 +1,4 @@
-//! The same limit with other numbers, for one key and a while: what an operator's override makes of
-//! it.
+//! The same limit with other numbers, for one key and a while: an operator's override.
 
 use super::in_flight::InFlight;
 use super::limit_spec::{Align, Kind, Terms};

@@ -58,21 +58,10 @@ fn escaped(text: &str, lines: bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// 16 hexadecimal digits: each half of the word is spread to one nibble per byte, and all its
-/// digits are computed at once.
+/// 16 hexadecimal digits.
 pub fn hex(word: u64) -> [u8; 16] {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let digits = |half: u64| {
-        let half = (half << 16 | half) & 0x0000_ffff_0000_ffff;
-        let half = (half << 8 | half) & 0x00ff_00ff_00ff_00ff;
-        let nibbles = (half << 4 | half) & 0x0f0f_0f0f_0f0f_0f0f;
-        let letters = (nibbles + 6 * ONES) >> 4 & ONES;
-        (nibbles + u64::from(b'0') * ONES + letters * u64::from(b'a' - b'9' - 1)).to_be_bytes()
-    };
-    let mut text = [0; 16];
-    text[..8].copy_from_slice(&digits(word >> 32));
-    text[8..].copy_from_slice(&digits(word & 0xffff_ffff));
-    text
+    let digit = |place: usize| (word >> (60 - 4 * place) & 15) as usize;
+    std::array::from_fn(|place| b"0123456789abcdef"[digit(place)])
 }
 
 #[cfg(test)]

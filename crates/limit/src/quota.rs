@@ -117,7 +117,6 @@ impl QuotaError {
     }
 }
 
-/// Where a limit is kept, in words.
 pub(super) const fn place(shared: bool) -> &'static str {
     if shared {
         "in a shared store"
@@ -132,8 +131,7 @@ pub const SHARED_BOUND: i64 = 1 << 53;
 /// The integers of a limit in the process stay below this; products are taken in 128 bits.
 pub const LOCAL_BOUND: i64 = 1 << 62;
 
-/// The most units a rate, burst or count may have: 15 digits, the maximum of a structured header
-/// (RFC 9651).
+/// The most units of a rate, burst or count: 15 digits, as structured headers allow (RFC 9651).
 pub const UNITS_MAX: u64 = 999_999_999_999_999;
 
 /// The longest period: a hundred years keeps every moment below 2^53 microseconds.

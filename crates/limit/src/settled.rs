@@ -44,8 +44,7 @@ impl Algorithm {
         matches!(self, Self::FixedWindow(bucket) if bucket.is_ceiling())
     }
 
-    /// Units that a grant may turn out to cost above what it drew; zero where grants are not
-    /// settled.
+    /// Units that a grant may turn out to cost above what it drew; zero: it is not settled.
     pub fn settled(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.settled(),

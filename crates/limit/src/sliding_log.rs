@@ -24,8 +24,7 @@ pub struct SlidingLog {
     reach: Micros,
 }
 
-/// The grants of the last period, oldest first. With `max_wait`, also promised grants, whose moment
-/// is in the future.
+/// The grants of the last period, oldest first; with `max_wait` also promised, future ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -58,14 +57,12 @@ impl Log {
         self.entries.is_empty()
     }
 
-    /// Moves every grant back by `span`.
     pub(super) fn move_back(&mut self, span: Micros) {
         for entry in &mut self.entries {
             entry.at = entry.at.before(span);
         }
     }
 
-    /// Adds a grant that is no earlier than the last one.
     fn append(&mut self, entry: Entry) {
         match self.entries.back_mut() {
             Some(last) if last.at == entry.at => last.units += entry.units,
@@ -87,7 +84,6 @@ impl Log {
         Some(taken)
     }
 
-    /// The moment of the last grant.
     pub(super) fn last(&self) -> Option<Timestamp> {
         self.entries.back().map(|entry| entry.at)
     }

@@ -112,8 +112,7 @@ impl Stepped {
         if cost > self.quota.burst.saturating_add(self.debt) {
             return Err(Refused::NEVER);
         }
-        // Never while a debt is open: the caller that makes the debt passes now, the next one
-        // waits.
+        // Never while a debt is open: this caller passes now, the next one waits.
         let need = signed(cost.saturating_sub(self.debt));
         let current = self.current(state, now);
         let left = self.left(current);
@@ -233,8 +232,7 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Where the boundaries of steps are: counted from the first use, at multiples of the period, or those
-/// of a calendar.
+/// The boundaries of steps: from the first use, multiples of the period, or a calendar's.
 impl Stepped {
     /// The start of the step in which a full bucket is first used at `now`.
     pub fn start_of(&self, now: Timestamp) -> Timestamp {

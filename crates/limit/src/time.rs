@@ -18,8 +18,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The span since `earlier`; zero when `earlier` is later, so a clock that steps back adds no
-    /// units.
+    /// The span since `earlier`; zero when that is later: a step back of a clock adds no units.
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
@@ -53,6 +52,12 @@ impl Micros {
 
     pub const fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1_000)
+    }
+}
+
+impl From<Duration> for Micros {
+    fn from(span: Duration) -> Self {
+        Self(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
     }
 }
 

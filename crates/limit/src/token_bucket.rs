@@ -204,8 +204,7 @@ impl TokenBucket {
     }
 }
 
-/// For numbers that were checked to be below `LOCAL_BOUND` when the limit was made, or clamped to
-/// that.
+/// For numbers that were checked to be below `LOCAL_BOUND`, or clamped to that.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -14,8 +14,7 @@ impl Limit {
         self.algorithm.words_in(self.currency.as_deref())
     }
 
-    /// Its amount and period, and nothing else: "100 units per minute", "50 USD per month". `None`: it
-    /// has no rate.
+    /// Its amount and period: "100 units per minute", "50 USD per month". `None`: it has no rate.
     pub fn rate_words(&self) -> Option<String> {
         let quota = self.algorithm.quota()?;
         let each = match &self.algorithm {

@@ -4,8 +4,7 @@
 /// Who caused the outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The upstream alone, or the route's target in its place: its response, or its failure to
-    /// accept the request.
+    /// The upstream alone, or the route's target in its place: it responded, or did not accept.
     Upstream,
     /// The upstream, which did not respond in time to a request that it received completely. It may
     /// have done all of its work, so a charge for that work stays; only a count of requests is
@@ -29,8 +28,7 @@ pub enum Cause {
 pub struct Credit(());
 
 impl Cause {
-    /// Permission to lower the charge of a request with this cause, if no caller can provoke the
-    /// cause.
+    /// Permission to lower a charge, if no caller can provoke this cause.
     pub const fn credit(self) -> Option<Credit> {
         match self {
             Self::Upstream | Self::Silence => Some(Credit(())),

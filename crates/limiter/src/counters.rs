@@ -10,7 +10,6 @@ use tollgate_store::local::Tally;
 use super::feedback::Feedback;
 use super::outcome::{By, Outcome};
 
-/// Counters by a limit's index.
 #[derive(Debug)]
 pub(super) struct Counters {
     limits: Box<[Arc<Stripes>]>,
@@ -159,8 +158,7 @@ impl Counters {
         }
     }
 
-    /// The counters for the limits of the next policy. Limits of the same name, tier and role keep
-    /// their counts.
+    /// The counters for the next policy. Limits of the same name, tier and role keep their counts.
     pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
         fn named(limit: &Limit) -> (&str, Option<&str>, Role) {
             (&limit.name, limit.tier.as_deref(), limit.role)
@@ -176,7 +174,6 @@ impl Counters {
         }
     }
 
-    /// Counts a decision; `granted`: the buckets were charged.
     pub(super) fn count(&self, claims: &[Claim<'_>], outcomes: &[Outcome], granted: bool) {
         let stripe = STRIPE.with(|stripe| *stripe);
         for (claim, outcome) in claims.iter().zip(outcomes) {
@@ -224,7 +221,6 @@ impl Counters {
         }
     }
 
-    /// Counts the units of a correction.
     pub(super) fn corrected(&self, limit: &Limit, change: Change) {
         let Some(Stripes(stripes, _)) = self.limits.get(limit.index).map(|stripes| &**stripes)
         else {
@@ -333,8 +329,7 @@ fn small(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Whether the live limit would admit the request that a candidate was judged on; `None`: it was not
-/// judged.
+/// Whether the live limit would admit the request of a candidate; `None`: it was not judged.
 fn live_allows(candidate: &Claim<'_>, claims: &[Claim<'_>], outcomes: &[Outcome]) -> Option<bool> {
     let live = |claim: &Claim<'_>| {
         claim.limit.role == Role::Live && claim.limit.name == candidate.limit.name

@@ -9,11 +9,9 @@ use parking_lot::Mutex;
 use tollgate_limit::{KeyBytes, Limit, key};
 use tollgate_store::local::{Unpaid, place_of};
 
-/// The most buckets kept; a grant from another bucket goes to the store's own queue. 65,536 x about
-/// 200 bytes: 13 MiB.
+/// The most buckets kept, about 13 MiB; other grants go to the store's own queue.
 pub(super) const DEBTS_MAX: usize = 65_536;
 
-/// Units granted from one bucket.
 #[derive(Debug)]
 pub(super) struct Debt {
     pub(super) limit: Arc<Limit>,
@@ -58,7 +56,6 @@ impl Debts {
         true
     }
 
-    /// Subtracts a grant that was given back, as far as it is still owed.
     pub(super) fn remove(&self, limit: &Limit, key: &[u8], units: u64) {
         let name = key::canonical(limit, key);
         let Lists { owed, leaving } = &mut *self.0.lock();
@@ -101,7 +98,6 @@ impl Debts {
         }
     }
 
-    /// Removes and returns all debts.
     pub(super) fn take(&self) -> impl Iterator<Item = Debt> {
         std::mem::take(&mut self.0.lock().owed)
             .into_values()

@@ -34,8 +34,7 @@ impl<S: Store + Send + Sync> Deciding<'_, S> {
         }
     }
 
-    /// The decision. `deadline`: when the work of the request on the shared store ends, here and in
-    /// its other calls.
+    /// The decision. `deadline`: when the work of the request on the shared store ends.
     pub async fn finish(self, deadline: &Deadline) -> Decision {
         match self {
             Self::Decided(decision) => decision,
@@ -90,8 +89,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         drawn.granted
     }
 
-    /// Decides for a store that does not respond, as the limits say; returns whether they grant the
-    /// request.
+    /// Decides without the store, as the limits say; returns whether the request is granted.
     fn store_down(
         &self,
         claims: &[Claim<'_>],
@@ -123,7 +121,6 @@ impl<S: Store + Send + Sync> Generation<S> {
         Ok(drawn.granted)
     }
 
-    /// Makes the decision of the outcomes.
     fn finish(
         self: &Arc<Self>,
         claims: &[Claim<'_>],
@@ -163,8 +160,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         }
     }
 
-    /// Whether `claims` would be granted: as a decision, but the buckets are only looked at, and nothing
-    /// is counted.
+    /// Whether `claims` would be granted: the buckets are only looked at, nothing is counted.
     pub(crate) async fn look(
         &self,
         claims: &[Claim<'_>],
@@ -235,7 +231,6 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
         }
     }
 
-    /// Gives back what was drawn in the process.
     fn give_back(&self) {
         let now = self.generation.local.clock().now().max(self.now);
         for (claim, outcome) in self.claims.iter().zip(&*self.outcomes) {

@@ -16,7 +16,6 @@ use tollgate_store::local::{Learnt, same_bucket};
 use places::{Adaptive, PlacesFeedback};
 pub use rate::RateFeedback;
 
-/// What one policy's limits have learnt from their upstreams.
 #[derive(Debug, Default)]
 pub(super) struct Feedback {
     by_limit: Box<[Option<Taught>]>,
@@ -33,8 +32,7 @@ impl Feedback {
         Self::default().next(&[], limits)
     }
 
-    /// The feedback for the next policy's limits. Limits that existed before keep what they have
-    /// learnt.
+    /// The feedback for the next policy. Limits that existed before keep what they have learnt.
     pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
         // Nearly always there is nothing to keep, and many limits to look for.
         let before = if self.by_limit.is_empty() {
@@ -56,7 +54,6 @@ impl Feedback {
         }
     }
 
-    /// Whether no limit learns anything.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
         self.by_limit.is_empty()
@@ -77,7 +74,6 @@ impl Feedback {
         }
     }
 
-    /// The current number of places of an adaptive limit.
     pub(super) fn places(&self, limit: usize) -> Option<u64> {
         match self.taught(limit)? {
             Taught::Rate(_) => None,
@@ -114,8 +110,7 @@ impl Feedback {
             .collect()
     }
 
-    /// Restores what limits had learnt, within their own numbers. Data of another kind of limit is
-    /// ignored.
+    /// Restores what limits of the same kind had learnt, within their own numbers.
     pub(super) fn relearn(&self, learnt: &[(usize, Learnt)], now: Timestamp) {
         for (limit, learnt) in learnt {
             match (self.taught(*limit), learnt) {

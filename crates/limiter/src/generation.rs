@@ -14,7 +14,6 @@ use super::penalties::Penalties;
 use super::permit::{DrawnFrom, Settle};
 use super::shares::Shares;
 
-/// The state that one policy's requests share.
 #[derive(Debug)]
 pub(crate) struct Generation<S> {
     pub(crate) limits: Box<[Arc<Limit>]>,

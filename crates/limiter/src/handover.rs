@@ -22,7 +22,6 @@ pub trait Successor: Send + Sync + 'static {
     fn settle(&self, settlement: &Settlement<'_>);
 }
 
-/// The state of a handover, shared by every generation of a limiter.
 #[derive(Default)]
 pub(super) struct Handover {
     /// Whether the state is another one than [`State::Here`]: so a correction costs one atomic load.
@@ -37,7 +36,6 @@ enum State {
     Here,
     /// The copy is being made; these corrections wait until it is.
     Copying(Vec<WaitingCorrection>),
-    /// The other process has the copy.
     There(Arc<dyn Successor>),
 }
 

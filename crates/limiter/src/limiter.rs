@@ -181,8 +181,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         self.generation.look(claims, now, deadline).await
     }
 
-    /// Counts a refusal of `claims` that was not counted yet, also towards penalties, which can block a
-    /// key now.
+    /// Counts a refusal that was not counted yet, also towards penalties, which may block a key.
     pub fn count_refusal(&self, claims: &[Claim<'_>], denied: &mut Denied, now: Timestamp) {
         self.generation.count_refusal(claims, &mut denied.0, now);
     }
@@ -228,8 +227,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         self.generation.overrides.name_buckets_by(secret);
     }
 
-    /// The name by which an override knows the bucket of `limit` for `key`; `None`: its store is not
-    /// there.
+    /// The name of the bucket of `limit` for `key` in overrides; `None`: its store is not there.
     pub fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
         let generation = &self.generation;
         match limit.placement {

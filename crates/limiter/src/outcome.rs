@@ -147,8 +147,7 @@ impl Outcome {
     }
 }
 
-/// The outcomes of a request's claims: `outcomes[i]` belongs to `claims[i]`. The list is never shortened
-/// and never reordered.
+/// The outcomes of a request's claims, in their order: the list is never reordered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcomes(SmallVec<[Outcome; 2]>);
 
@@ -157,12 +156,10 @@ impl Outcomes {
         Self(claims.iter().map(Outcome::of).collect())
     }
 
-    /// Whether a block refuses the request, so that no bucket is asked.
     pub(crate) fn are_blocked(&self) -> bool {
         self.iter().any(|outcome| outcome.block().is_some())
     }
 
-    /// Whether a bucket is still to be asked.
     pub(crate) fn are_open(&self) -> bool {
         self.iter().any(|outcome| outcome.by == By::Unasked)
     }
@@ -215,12 +212,10 @@ impl DerefMut for Outcomes {
     }
 }
 
-/// Whether the bucket of a claim is in the process.
 pub(crate) fn is_local(claim: &Claim<'_>) -> bool {
     claim.limit.placement == Placement::Local
 }
 
-/// Whether the bucket of a claim is in the shared store.
 pub(crate) fn is_shared(claim: &Claim<'_>) -> bool {
     claim.limit.placement == Placement::Shared
 }

@@ -59,7 +59,6 @@ pub(super) struct Overrides {
 
 #[derive(Debug)]
 struct Table {
-    /// Names the buckets in the process.
     local: HashKey,
     /// The limits with overrides. Only keys of these are hashed.
     limits: Vec<WithOverrides>,
@@ -70,7 +69,6 @@ struct Table {
 struct WithOverrides {
     name: Arc<str>,
     placement: Placement,
-    /// Names its buckets in the process.
     hash: LimitHash,
 }
 
@@ -99,7 +97,6 @@ impl Overrides {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// The override in force for the bucket of `limit` for `key`.
     pub(super) fn of(
         &self,
         limit: &Limit,
@@ -115,7 +112,6 @@ impl Overrides {
         found.filter(|found| found.until > now).cloned()
     }
 
-    /// Puts these in force instead of all earlier ones.
     pub(super) fn put(&self, overrides: impl IntoIterator<Item = Override>) {
         let before = self.table.load();
         let mut table = Table::new(before.local);

@@ -1,5 +1,4 @@
-//! Which keys this gateway has refused of late, and which it blocks: the counts and blocks of
-//! penalties.
+//! Which keys this gateway has refused of late, and which it blocks by penalties.
 //!
 //! The table has a fixed number of places, in sets of [`WAYS`]. A key's set follows from a keyed
 //! hash, so no caller can choose it. Where a set is full, the key with the fewest refusals makes
@@ -25,7 +24,6 @@ use super::outcome::{Block, BlockCause, By, Outcomes};
 /// The counts and blocks of all limits of a gateway, shared by the generations of its limiter.
 #[derive(Debug)]
 pub(super) struct Penalties {
-    /// Names the keys.
     names: HashKey,
     sets: OnceLock<Box<[Mutex<Set>]>>,
     /// The last end of a block, in microseconds: from then on no key needs a look.
@@ -170,7 +168,6 @@ impl Penalties {
         self.last_end.load(Ordering::Acquire) > now.as_micros()
     }
 
-    /// The block of `key` under `limit` that is in force.
     pub(super) fn block(&self, limit: &Limit, key: &[u8], now: Timestamp) -> Option<Block> {
         let sets = self.sets.get().filter(|_| self.may_block(now))?;
         let bucket = self.names.bucket(limit, key);
@@ -179,8 +176,7 @@ impl Penalties {
         entry.block(now)
     }
 
-    /// Counts the refusals of claims by their own buckets, and blocks keys because of them. The request
-    /// arrived at `at`.
+    /// Counts a request's refusals by its buckets, and blocks keys for them. It arrived at `at`.
     pub(super) fn count(
         &self,
         claims: &[Claim<'_>],
@@ -262,7 +258,6 @@ impl Penalties {
         block
     }
 
-    /// Records a block that this gateway imposes.
     fn record(&self, imposed: Imposed) {
         self.imposed.fetch_add(1, Ordering::Relaxed);
         let mut news = self.news.lock();
@@ -273,7 +268,6 @@ impl Penalties {
         news.push_back(imposed);
     }
 
-    /// Lifts the block of `key` under `limit`; returns whether one was in force.
     pub(super) fn lift(&self, limit: &Limit, key: &[u8], now: Timestamp) -> bool {
         let bucket = self.names.bucket(limit, key);
         let Some(sets) = self.sets.get() else {
@@ -306,8 +300,7 @@ impl Penalties {
     }
 }
 
-/// The entry of a key, or the one with the least to lose, which makes room for it; `None`: all are
-/// blocks of other keys.
+/// The entry of a key, or the one with the least to lose; `None`: all are blocks of other keys.
 fn room(set: &mut Set, bucket: u128, now: Timestamp) -> Option<&mut Entry> {
     if let Some(known) = set.iter().position(|entry| entry.bucket == bucket) {
         return set.get_mut(known);

@@ -29,7 +29,6 @@ pub struct Permit {
     held: Option<Box<Held>>,
 }
 
-/// What must be settled when the request ends.
 struct Held {
     settler: Arc<dyn Settle>,
     charges: SmallVec<[Charge; 2]>,
@@ -55,8 +54,7 @@ pub struct OpenCharge<'p> {
 }
 
 impl OpenCharge<'_> {
-    /// Units that are left if no other request drew from the bucket. `first`: what was charged when it
-    /// was drawn from.
+    /// Units that are left if no other request drew. `first`: what was charged at the draw.
     pub const fn left_after(&self, first: u64) -> u64 {
         self.left.saturating_sub(self.units.saturating_sub(first))
     }
@@ -156,8 +154,7 @@ impl Permit {
         longest_hold(self.outcomes.enforced())
     }
 
-    /// Records that the request was sent to the upstream: from now on only the response can cause a
-    /// refund.
+    /// Records that the request was sent: from now on only the response can cause a refund.
     pub fn forwarded(&mut self) {
         if let Some(held) = &mut self.held {
             held.forwarded = true;

@@ -14,8 +14,7 @@ use super::outcome::{Block, BlockCause, By, Outcome, Outcomes, is_local};
 use super::overrides::Effect;
 
 impl<S: Store + Send + Sync> Generation<S> {
-    /// The outcomes of `claims` as far as no bucket decides, and the numbers by which the others are
-    /// asked.
+    /// The outcomes of `claims` without buckets, and the numbers by which the others are asked.
     #[inline]
     pub(super) fn resolve(&self, claims: &[Claim<'_>], now: Timestamp) -> Outcomes {
         let mut outcomes = Outcomes::of(claims);
@@ -59,8 +58,7 @@ impl<S: Store + Send + Sync> Generation<S> {
             outcome.block_by(block, now);
             return;
         }
-        // Numbers that the limit cannot have any more, because a reload has changed it, leave it as it
-        // is.
+        // Numbers that a reloaded limit cannot have any more leave it as it is.
         let numbers = match effect {
             Some(Effect::Places(places)) => claim.limit.with_places(places).ok(),
             Some(Effect::Numbers { rate, burst }) => claim.limit.with_numbers(rate, burst).ok(),

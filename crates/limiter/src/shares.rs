@@ -1,5 +1,4 @@
-//! Enforces this gateway's share of shared limits in the process while their store does not
-//! respond.
+//! Enforces this gateway's share of shared limits in the process while a store is silent.
 //!
 //! With R replicas each gateway enforces the limit divided by R: the same burst, and the rate
 //! divided by R. All gateways together stay within the limit as long as R is right. A share is at
@@ -29,7 +28,6 @@ use tollgate_store::{Owed, StandIn, Store};
 
 use super::debts::Debts;
 
-/// The local shares of one policy's limits.
 #[derive(Debug)]
 pub(super) struct Shares {
     limits: Box<[Arc<Limit>]>,
@@ -45,8 +43,7 @@ pub(super) struct Shares {
     this: Weak<Self>,
 }
 
-/// By the index of the shared limit: its share. The share's own index is its position in the store
-/// of shares.
+/// By the index of the shared limit: its share, whose index is that in the store of shares.
 type ByLimit = Box<[Option<Arc<Limit>>]>;
 
 #[derive(Debug)]
@@ -182,7 +179,6 @@ impl Shares {
         }
     }
 
-    /// Corrects a draw; `is_owed`: its units are owed to `store`.
     pub(super) fn settle(&self, settlement: Settlement<'_>, store: &impl Store, is_owed: bool) {
         let Settlement {
             limit, key, change, ..
@@ -209,7 +205,6 @@ impl Shares {
         }
     }
 
-    /// Divides the shares by the number of gateways.
     fn divide(&self) {
         let retired = self.retired.lock();
         if *retired {
@@ -303,8 +298,7 @@ impl Divided {
     }
 }
 
-/// The shares of the shared limits that are enforced by share, or `had` one before: by index, and as a
-/// dense list.
+/// The shares that are enforced, or that `had` one before: by index, and as a dense list.
 fn divide(
     limits: &[Arc<Limit>],
     replicas: u32,

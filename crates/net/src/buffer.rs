@@ -19,7 +19,6 @@ use tollgate_http1::output::SLICES;
 pub struct ReadBuffer {
     bytes: BytesMut,
     room: usize,
-    /// The largest size of its memory so far.
     largest: usize,
     /// Whether the last read left most of its space empty.
     scant: bool,
@@ -34,7 +33,6 @@ impl Default for ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Creates a buffer without memory.
     pub fn new() -> Self {
         Self {
             bytes: BytesMut::new(),
@@ -54,7 +52,6 @@ impl ReadBuffer {
         }
     }
 
-    /// Creates a buffer with bytes that were read already.
     pub fn of(bytes: &[u8]) -> Self {
         Self {
             bytes: BytesMut::from(bytes),
@@ -66,9 +63,6 @@ impl ReadBuffer {
     /// were read. 0: the peer has ended.
     ///
     /// A read that leaves space has told the runtime that the socket is empty.
-    ///
-    /// # Errors
-    /// The socket's.
     pub fn poll_fill<S>(
         &mut self,
         cx: &mut Context<'_>,
@@ -123,17 +117,14 @@ impl ReadBuffer {
         pin!(tokio::task::unconstrained(read)).poll(cx).map(|_| ())
     }
 
-    /// The bytes, to take some from the front.
     pub const fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes
     }
 
-    /// The number of bytes in the buffer.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -183,9 +174,6 @@ thread_local! {
 }
 
 /// Writes `output` until it is empty.
-///
-/// # Errors
-/// The socket's.
 pub fn poll_flush<S>(
     output: &mut Output,
     cx: &mut Context<'_>,

@@ -36,7 +36,6 @@ pub struct Client<S, B> {
     asks_head: bool,
     /// Whether the request leaves the connection usable for another.
     whole: bool,
-    /// Whether bytes of a response were received.
     heard: bool,
     /// The error if the server accepts no more of the request. A response may still be readable.
     refused: Option<io::Error>,
@@ -77,15 +76,13 @@ where
         }
     }
 
-    /// Whether it has served a request before.
     pub const fn is_reused(&self) -> bool {
         self.reused
     }
 
     /// Begins an exchange. The body is framed by Content-Length if its length is known, otherwise
-    /// in chunks. `kept`: the request may have to be sent again ([`Client::unanswered`]).
-    ///
-    /// `headers` are taken.
+    /// in chunks. `kept`: the request may have to be sent again ([`Client::unanswered`]). `headers`
+    /// are taken.
     pub fn ask(
         &mut self,
         method: &Method,
@@ -123,13 +120,11 @@ where
         self.responses.reuse(std::mem::take(headers));
     }
 
-    /// Allows the response headers to stay unparsed: if none of them must be inspected, they are
-    /// not in the head but in [`Client::take_verbatim`].
+    /// As [`Responses::allow_verbatim`].
     pub const fn allow_verbatim(&mut self) {
         self.responses.allow_verbatim();
     }
 
-    /// The response headers, if they were not parsed; those in the head come after them.
     pub fn take_verbatim(&mut self) -> Option<Verbatim> {
         self.responses.take_verbatim()
     }
@@ -141,10 +136,8 @@ where
     }
 
     /// Waits for the head of the response; `on_interim` receives the interim heads before it (1xx).
-    /// After a 101 the connection belongs to the caller of [`Client::into_parts`].
-    ///
-    /// # Errors
-    /// The reason why there is none. The connection is unusable then.
+    /// After a 101 the connection belongs to the caller of [`Client::into_parts`]. After an error
+    /// the connection is unusable.
     pub fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
@@ -196,20 +189,14 @@ where
         }
     }
 
-    /// The number of remaining bytes of the response's body, if known.
     pub const fn left(&self) -> Option<u64> {
         self.responses.left()
     }
 
-    /// The whole body of a response of known length, if it arrived with the head.
     pub fn take_whole(&mut self) -> Option<Bytes> {
         self.responses.take_whole(self.read.bytes())
     }
 
-    /// The next piece of the response's body.
-    ///
-    /// # Errors
-    /// The reason why it breaks off.
     pub fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -218,9 +205,6 @@ where
     }
 
     /// [`Client::poll_body`] for a request that another task sends by [`Client::poll_upload`].
-    ///
-    /// # Errors
-    /// The reason why it breaks off.
     pub fn poll_body_alone(
         &mut self,
         cx: &mut Context<'_>,
@@ -230,14 +214,10 @@ where
 
     /// Sends the rest of the request, independently of how much of its response is read; ready when
     /// all of it is sent, or the server accepts no more.
-    ///
-    /// # Errors
-    /// The body's.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
         self.poll_send(cx)
     }
 
-    /// Whether the whole request has been sent.
     pub fn is_sent(&self) -> bool {
         self.sending.is_none() && self.write.is_done()
     }
@@ -271,8 +251,7 @@ where
         }
     }
 
-    /// Sends the available part of the request; ready when all of it is sent, or the server accepts
-    /// no more.
+    /// Sends what there is of the request; ready when all is sent, or no more is accepted.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
         if self.refused.is_some() {
             return Poll::Ready(Ok(()));
@@ -317,7 +296,6 @@ where
     }
 }
 
-/// The parts of `head`, with its reason phrase in their extensions.
 fn with_reason(head: Head) -> Result<Parts, Malformed> {
     let Head { mut parts, reason } = head;
     if let Some(reason) = reason {

@@ -1,7 +1,6 @@
 //! An enum of streams as a stream: each call goes to the stream of the variant.
 
-/// Implements [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`] for an enum whose variants each
-/// have one stream.
+/// Implements `AsyncRead` and `AsyncWrite` for an enum whose variants each have one stream.
 #[macro_export]
 macro_rules! delegate_io {
     ($streams:ident: $($variant:ident),+) => {

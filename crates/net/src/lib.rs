@@ -1,5 +1,4 @@
-//! Connections: listening sockets, workers, timers, TLS, and the HTTP server and client on top of
-//! them.
+//! Connections: listening sockets, workers, timers, TLS, and the HTTP server and client.
 //!
 //! This crate drives [`tollgate_http1`] and hyper's HTTP/2. It knows no route, no limit and no
 //! upstream: the server passes each request to a [`server::Handler`], and a [`client::Client`]

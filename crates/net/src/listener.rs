@@ -1,5 +1,4 @@
-//! Listening sockets: bound before anything starts, one per worker, so that a failed bind fails the
-//! start.
+//! Listening sockets, bound before anything starts, so that a failed bind fails the start.
 //!
 //! TCP: every worker has its own socket on the same port (`SO_REUSEPORT`), and the kernel
 //! distributes the connections. The first socket is bound and listens before it allows others
@@ -43,7 +42,6 @@ impl fmt::Display for Address {
 #[derive(Clone, Debug)]
 pub struct Listen {
     pub address: Address,
-    /// TLS, if the listener uses it.
     pub tls: Option<Arc<ServerTls>>,
 }
 
@@ -51,7 +49,6 @@ pub struct Listen {
 pub struct Bound {
     /// Its actual address, with port 0 replaced.
     pub address: Address,
-    /// TLS, if the listener uses it.
     pub tls: Option<Arc<ServerTls>>,
     /// At least one socket per worker.
     pub sockets: Vec<Listener>,
@@ -64,7 +61,6 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// A listener that could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct BindError {
@@ -72,19 +68,13 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Binds `listen` for `workers` workers.
-///
-/// # Errors
-/// The first listener that cannot be bound; those before it are closed again.
+/// Binds `listen` for `workers` workers. One that cannot be bound closes those before it.
 pub fn bind(listen: &[Listen], workers: usize) -> Result<Vec<Bound>, BindError> {
     bind_or_adopt(listen, workers, &mut Vec::new()).map(|(bound, _)| bound)
 }
 
 /// Does the same as [`bind`], but uses sockets from `inherited` that were bound for the same
 /// address. Also returns the sockets to be handed over later.
-///
-/// # Errors
-/// The first listener that cannot be bound.
 pub fn bind_or_adopt(
     listen: &[Listen],
     workers: usize,
@@ -198,8 +188,7 @@ impl Listener {
     }
 }
 
-/// A listening socket bound by another process: a service manager, or the process that this one
-/// replaces.
+/// A listening socket bound by a service manager, or the process that this one replaces.
 #[derive(Debug)]
 pub struct Inherited {
     /// The address that its owner was told to use; `None`: ask the socket.
@@ -225,7 +214,6 @@ impl Inherited {
             .map_or_else(String::new, |address| address.to_string())
     }
 
-    /// Takes the sockets that were bound for `place` out of `all`.
     pub fn take(all: &mut Vec<Self>, place: &str) -> Vec<Socket> {
         let is = |one: &mut Self| one.wanted.clone().unwrap_or_else(|| one.place()) == place;
         all.extract_if(.., is).map(|one| one.socket).collect()

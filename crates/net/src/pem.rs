@@ -19,9 +19,6 @@ pub struct Pem<'p> {
 
 impl Pem<'_> {
     /// Every certificate in it, at least one.
-    ///
-    /// # Errors
-    /// What it has instead.
     pub fn certificates(self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.content).collect();
         let chain = chain.map_err(|error| self.error(false, error.to_string()))?;
@@ -36,9 +33,6 @@ impl Pem<'_> {
     }
 
     /// The first private key in it.
-    ///
-    /// # Errors
-    /// What it has instead.
     pub fn private_key(self) -> Result<PrivateKeyDer<'static>, TlsError> {
         let read = PrivateKeyDer::from_pem_slice(self.content);
         read.map_err(|error| {
@@ -56,10 +50,7 @@ impl Pem<'_> {
         })
     }
 
-    /// The certificates in `chain` with the key in this file.
-    ///
-    /// # Errors
-    /// What one of them has instead, or that the key is another certificate's.
+    /// The certificates in `chain` with the key in this file, which must be theirs.
     pub fn certified(
         self,
         chain: Pem<'_>,

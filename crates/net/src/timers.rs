@@ -31,8 +31,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline `after` from now. Must be called within a worker (any current-thread tokio
-    /// runtime).
+    /// A deadline `after` from now, in a worker (any current-thread tokio runtime).
     pub fn after(after: Duration) -> Self {
         let mut deadline = Self::never();
         deadline.reset(after);
@@ -46,8 +45,7 @@ impl Deadline {
         })
     }
 
-    /// Moves the deadline to `after` from now. A later poll registers its waker again only if that
-    /// changed.
+    /// Moves the deadline to `after` from now. A later poll registers only another waker.
     pub fn reset(&mut self, after: Duration) {
         match WHEEL.with_borrow_mut(|wheel| wheel.set(self.index, after)) {
             Set::Covered => {}
@@ -61,13 +59,11 @@ impl Deadline {
         WHEEL.with_borrow_mut(|wheel| wheel.clear(self.index));
     }
 
-    /// Whether the deadline has passed.
     pub fn passed(&self) -> bool {
         WHEEL.with_borrow(|wheel| wheel.passed(self.index))
     }
 
-    /// The time until it passes. Reset to this value at once, it passes at the same moment, or a tick
-    /// later.
+    /// The time until it passes. Reset to this value at once, it passes at most a tick later.
     pub fn left(&self) -> Duration {
         WHEEL.with_borrow_mut(|wheel| wheel.left(self.index))
     }
@@ -93,15 +89,11 @@ impl Drop for Deadline {
     }
 }
 
-/// The error of a future that was not ready in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time given ran out")]
 pub struct Elapsed;
 
-/// Waits for `future`, at most for `span`.
-///
-/// # Errors
-/// [`Elapsed`] if the time passed; the future is dropped.
+/// Waits for `future`, at most for `span`; if the time has passed, the future is dropped.
 pub async fn within<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut future = std::pin::pin!(future);
     let mut deadline = None::<Deadline>;
@@ -159,8 +151,7 @@ thread_local! {
     static WHEEL: RefCell<Wheel> = const { RefCell::new(Wheel::new()) };
 }
 
-/// A timeout of a wait. It costs nothing until something has to wait, and extending it costs
-/// nothing.
+/// A timeout of a wait that costs nothing until something waits, and nothing to extend.
 #[derive(Debug)]
 pub struct Expiry {
     span: Duration,

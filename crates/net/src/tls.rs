@@ -43,13 +43,11 @@ pub struct CertificateFiles {
     /// The file of the chain, beginning with its own certificate.
     pub chain: PathBuf,
     pub key: PathBuf,
-    /// The names for which it is used, `*.example.com` for one label before it; empty: the DNS
-    /// names in it.
+    /// The names for which it is used (`*.example.com`: one label more); empty: those in it.
     pub hosts: Vec<String>,
 }
 
 impl TlsSettings {
-    /// Every file it is read from.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self
             .certificates
@@ -59,12 +57,10 @@ impl TlsSettings {
     }
 }
 
-/// The error if TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", file.display())]
 pub struct TlsError {
     pub file: PathBuf,
-    /// Whether the file was read for its private key.
     pub is_of_key: bool,
     pub what: String,
 }
@@ -74,7 +70,6 @@ pub struct TlsError {
 #[derive(Debug)]
 pub struct ServerTls {
     config: ArcSwap<ServerConfig>,
-    /// The certificates of `config`.
     by_name: ArcSwap<ByName>,
     /// For handshakes by which an authority checks a host; `None`: it checks none at present.
     challenges: ArcSwapOption<ServerConfig>,
@@ -82,10 +77,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// The first file that is unreadable, or that does not match the others.
+    /// Reads the files, which must match each other.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
         let by_name = Arc::new(ByName::load(&settings.certificates)?);
         Ok(Self {
@@ -96,10 +88,7 @@ impl ServerTls {
         })
     }
 
-    /// Reads the files again, for later handshakes.
-    ///
-    /// # Errors
-    /// As [`ServerTls::load`]; the previous configuration then stays in use.
+    /// Reads the files again, for later handshakes. After an error the old ones stay in use.
     pub fn reload(&self, settings: &TlsSettings) -> Result<(), TlsError> {
         let by_name = match settings.certificates.as_slice() {
             [] => self.by_name.load_full(),
@@ -116,9 +105,6 @@ impl ServerTls {
 
     /// Shows these certificates, by host, in handshakes by which an authority checks a host
     /// (TLS-ALPN-01, RFC 8737).
-    ///
-    /// # Errors
-    /// If TLS cannot be set up.
     pub fn answer_challenges(
         &self,
         certificates: HashMap<String, Arc<CertifiedKey>>,
@@ -140,8 +126,7 @@ impl ServerTls {
         Ok(())
     }
 
-    /// Performs the handshake with a client. After a handshake with an authority ([`ACME_TLS`]) no
-    /// request may follow.
+    /// Performs the handshake. After one with an authority ([`ACME_TLS`]) no request may follow.
     pub(super) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

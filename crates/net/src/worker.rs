@@ -1,5 +1,4 @@
-//! Workers: one thread and one current-thread runtime per core, each with its own sockets and its
-//! own handler.
+//! Workers: one thread and current-thread runtime per core, with its own sockets and handler.
 //!
 //! Nothing on the request path crosses threads, so nothing there needs to be `Send`. Every task of
 //! a worker that serves a client is counted; a drain notifies all of them, and waits for them.
@@ -28,7 +27,6 @@ pub struct Drain {
     pub handed_over: bool,
 }
 
-/// One worker, as its own tasks see it.
 #[derive(Debug)]
 pub struct Worker {
     index: usize,
@@ -58,7 +56,6 @@ impl Worker {
         }
     }
 
-    /// The worker of this thread, if it has one.
     pub fn current() -> Option<Rc<Self>> {
         CURRENT.with_borrow(Clone::clone)
     }
@@ -99,7 +96,6 @@ impl Worker {
         self.drain.get().map_or(Duration::ZERO, |drain| drain.grace)
     }
 
-    /// Whether another process has the listening sockets.
     pub fn has_handed_over(&self) -> bool {
         self.drain.get().is_some_and(|drain| drain.handed_over)
     }
@@ -144,8 +140,7 @@ impl Worker {
     }
 }
 
-/// A task that serves a client: the drain waits for it. As a future it is ready once the worker
-/// drains.
+/// A task that serves a client, for which a drain waits; ready once the worker drains.
 #[derive(Debug)]
 pub struct Task {
     key: usize,
@@ -157,7 +152,6 @@ impl Task {
         &self.worker
     }
 
-    /// Ready once the worker drains; otherwise the task is woken when it does.
     pub fn poll_drain(&self, context: &Context<'_>) -> Poll<()> {
         if self.worker.draining.get() {
             return Poll::Ready(());

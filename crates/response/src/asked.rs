@@ -1,5 +1,3 @@
-//! The properties of a request that decide the form of a refusal.
-
 use http::header::{CONTENT_TYPE, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
 
@@ -13,7 +11,6 @@ pub struct RefusalForm {
     rare: Option<Box<Rare>>,
 }
 
-/// Rarely present properties that decide the form of a refusal.
 #[derive(Clone, Debug, Default)]
 struct Rare {
     grpc: Option<HeaderValue>,
@@ -54,12 +51,10 @@ impl RefusalForm {
         self.rare.as_ref()?.origin.as_ref()
     }
 
-    /// Whether the response must have no body.
     pub const fn is_head(&self) -> bool {
         self.head
     }
 
-    /// Whether the request came over HTTP/1.
     pub const fn is_http1(&self) -> bool {
         self.http1
     }
@@ -69,8 +64,7 @@ impl RefusalForm {
         self.takes_lines
     }
 
-    /// Whether a refusal needs no header table: its headers may be written as lines, and it has the
-    /// common form.
+    /// Whether a refusal has the common form, and its headers may be written as lines.
     pub const fn is_plain(&self) -> bool {
         self.takes_lines && !self.head && self.rare.is_none()
     }

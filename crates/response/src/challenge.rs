@@ -5,7 +5,6 @@ use http::{HeaderValue, StatusCode};
 use tollgate_policy::Policy;
 use tollgate_policy::identity::{Identity, IdentityRefusal, Source};
 
-/// The challenge for a caller that its identity refuses; `None` for a refusal that is no 401.
 pub fn challenge(policy: &Policy, refusal: &IdentityRefusal) -> Option<HeaderValue> {
     if refusal.status() != StatusCode::UNAUTHORIZED {
         return None;
@@ -62,7 +61,6 @@ fn api_key(realm: &str, place: &str, name: &str) -> String {
     )
 }
 
-/// A quoted string (RFC 9110 5.6.4). A character that is not allowed in one becomes `?`.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

@@ -47,7 +47,6 @@ pub use document::{END, PROBLEM_JSON};
 pub struct Problem {
     pub status: StatusCode,
     pub kind: &'static str,
-    /// A short summary that belongs to the type.
     pub title: &'static str,
     pub detail: &'static str,
     /// The status that a gRPC call receives (google.rpc.Code).
@@ -55,7 +54,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// 400, 401 or 503: an identity refuses the request for this reason.
     pub const fn unidentified(reason: IdentityReason) -> Self {
         match reason {
             IdentityReason::Ambiguous(Ambiguous::Twice) => Self::KEY_TWICE,
@@ -69,7 +67,6 @@ impl Problem {
         }
     }
 
-    /// 400: the request cannot be matched safely, for this reason.
     pub const fn unmatchable(why: Malformed) -> Self {
         match why {
             Malformed::Host => Self::HOST_SYNTAX,
@@ -100,7 +97,6 @@ const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
 
-/// A decision's id as text: 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionId([u8; 16]);
 

@@ -104,7 +104,6 @@ impl QuotaFields {
         self.tell(Destination::Lines(out), &reported, now);
     }
 
-    /// Whether there are no headers to write.
     pub const fn is_silent(&self) -> bool {
         self.dialects.is_empty()
     }
@@ -124,7 +123,6 @@ impl QuotaFields {
         }
     }
 
-    /// `RateLimit-Policy`: every limit of the route.
     fn policies(&self, out: &mut Out<'_>, facts: &[Fact<'_>]) {
         if let [fact] = facts
             && let Some(limit) = self.limits.get(fact.limit)
@@ -233,7 +231,6 @@ impl QuotaFields {
     }
 }
 
-/// The value of `Retry-After` for a wait: whole seconds, rounded up, never 0.
 pub const fn retry_after_secs(wait: Micros) -> u64 {
     let seconds = wait.ceil_secs();
     if seconds == 0 { 1 } else { seconds }
@@ -254,8 +251,7 @@ impl<'f> Reported<'f> {
         }
     }
 
-    /// The effective window in seconds. On a refusal it is never longer than Retry-After, which it
-    /// must not contradict.
+    /// The effective window in seconds; on a refusal never longer than Retry-After.
     fn window(&self, fact: &Fact<'_>) -> u64 {
         let window = fact.standing.effective.ceil_secs();
         match self.retry_after {
@@ -274,21 +270,18 @@ impl<'f> Reported<'f> {
     }
 }
 
-/// The buffer in which values for a table are written before each is copied; all requests of a
-/// worker share one.
+/// The buffer for values of a table, before each is copied; requests of a worker share one.
 #[derive(Debug, Default)]
 pub struct Writer {
     buffer: Vec<u8>,
 }
 
-/// Begins element number `place` of a list.
 fn element(value: &mut Vec<u8>, place: usize) {
     if place > 0 {
         value.extend_from_slice(b", ");
     }
 }
 
-/// Writes an integer; structured fields allow at most 15 digits.
 fn number(value: &mut Vec<u8>, number: u64) {
     value.extend_from_slice(
         itoa::Buffer::new()
@@ -317,8 +310,7 @@ pub fn make_room(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether `name` may be one of [`OURS`]: most messages contain none, and this saves eight
-/// look-ups.
+/// Whether `name` may be one of [`OURS`]: most messages have none, and need no look-ups.
 fn is_ours(name: &HeaderName) -> bool {
     let name = name.as_str().as_bytes();
     name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")

@@ -75,15 +75,12 @@ tollgate_policy::labels! {
     }
 }
 
-/// The contents of a refusal, for any reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'r> {
     pub problem: Problem,
     /// The word for it in metrics and logs.
     pub label: &'static str,
-    /// The reason, as far as it decides the form.
     pub reason: Reason<'r>,
-    /// The detail, where that of the problem says too little.
     pub detail: Option<&'r str>,
     /// The wait after which a retry makes sense: exact for a limit, estimated otherwise.
     pub retry_after: Option<Micros>,
@@ -96,7 +93,6 @@ pub struct Refusal<'r> {
 #[derive(Clone, Copy, Debug)]
 pub enum Reason<'r> {
     Denied(&'r Refused),
-    /// The store of this limit does not respond.
     StoreDown(&'r Arc<str>),
     /// The caller is not identified; this challenge would be.
     Unidentified(Option<&'r HeaderValue>),
@@ -106,9 +102,7 @@ pub enum Reason<'r> {
 /// A form of refusals in place of a problem document.
 #[derive(Clone, Copy, Debug)]
 pub enum Form<'f> {
-    /// A text with placeholders, and its content type.
     Template(&'f HeaderValue, &'f Template),
-    /// Errors for these JSON-RPC calls.
     Calls(&'f Calls),
     /// A problem document with an `error`, for every reason.
     OpenAi,
@@ -129,7 +123,6 @@ impl<'f> Form<'f> {
 }
 
 impl<'r> Refusal<'r> {
-    /// A refusal with this problem; its retry time is that of the reason.
     pub fn new(problem: Problem, label: &'static str, reason: Reason<'r>) -> Self {
         let retry_after = match reason {
             Reason::Denied(refused) if !refused.never_fits => refused.retry_after,
@@ -154,7 +147,6 @@ impl<'r> Refusal<'r> {
         }
     }
 
-    /// The detail of the problem, and the budgets that refuse, in sentences.
     pub(super) fn detail(&self) -> String {
         let mut detail = self.detail.unwrap_or(self.problem.detail).to_owned();
         for budget in self.budgets() {
@@ -164,7 +156,6 @@ impl<'r> Refusal<'r> {
         detail
     }
 
-    /// The names of the limits that cause it.
     pub(super) fn limits(&self) -> &'r [Arc<str>] {
         match self.reason {
             Reason::Denied(refused) => &refused.violated,
@@ -211,7 +202,7 @@ impl<'r> Refusal<'r> {
             );
             headers.insert(VARY, HeaderValue::from_static("Origin"));
             // A script that sent cookies may read that it must wait, but not whether its user is
-            // known here.
+            // known.
             if !matches!(self.reason, Reason::Unidentified(_)) {
                 headers.insert(
                     ACCESS_CONTROL_ALLOW_CREDENTIALS,
@@ -228,11 +219,9 @@ impl<'r> Refusal<'r> {
         response
     }
 
-    /// The response with its body, without the headers of [`Self::response`].
     fn body(&self, form: &RefusalForm, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
         let (status, content_type, body) = self.contents(own, id);
-        // The encoder knows the length of a body that it sends; it must be given the length of a
-        // body that HEAD omits.
+        // The encoder does not know the length of a body that HEAD omits.
         let length = form.is_head().then(|| HeaderValue::from(body.len()));
         let mut response = Response::new(if form.is_head() { Bytes::new() } else { body });
         *response.status_mut() = status;
@@ -334,12 +323,10 @@ pub fn escape_json_char(out: &mut String, character: char) {
     }
 }
 
-/// gRPC's percent encoding: encodes everything but printable ASCII, and `%`.
 fn grpc_encoded(text: &str) -> String {
     percent_encoded(text, |byte| (b' '..=b'~').contains(&byte) && byte != b'%')
 }
 
-/// A number as a header value, with one allocation; `HeaderValue::from` takes two.
 fn number(number: u64) -> HeaderValue {
     HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
 }
@@ -358,21 +345,18 @@ pub struct SpentBudget {
     pub limit: Arc<str>,
     /// Its amount and period: `50 USD per month`.
     pub quota: String,
-    /// What is left of it, below zero in debt; `None`: other callers draw from it too, and their use is
-    /// not shown.
+    /// What is left of it, below zero in debt; `None`: other callers draw from it too.
     pub left: Option<String>,
     /// What of it was used, and what requests under way only reserve; `None`: it is used up.
     pub used: Option<String>,
     pub reserved: Option<String>,
-    /// What the request costs; `None`: it states a cost above the highest allowed one, or one that
-    /// cannot be read.
+    /// What the request costs; `None`: it states more than the highest cost, or nothing readable.
     pub cost: Option<String>,
     /// The time until the budget is whole again, or its window ends.
     pub reset: Micros,
 }
 
 impl SpentBudget {
-    /// Writes these budgets as a list of JSON objects.
     pub fn write_list(budgets: &[Self], out: &mut String) {
         for (place, budget) in budgets.iter().enumerate() {
             out.push_str(if place == 0 { "[{" } else { ",{" });

@@ -1,5 +1,4 @@
-//! The shared store of one gateway, or none. An enum instead of `dyn`, so that the trait's futures
-//! stay unboxed.
+//! The shared store of one gateway, or none: an enum, so that futures of the trait stay unboxed.
 
 use std::sync::Weak;
 
@@ -8,14 +7,11 @@ use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 use super::remote::RemoteStore;
 use super::{Deadline, StandIn, Store, StoreError};
 
-/// The shared store of one gateway, or none.
 #[derive(Debug, Default)]
 pub enum Backend {
-    /// No `[store]` is configured. Every limit is local; a draw here is an error in the compiled
-    /// policy.
+    /// No `[store]` is configured: a draw here is an error in the compiled policy.
     #[default]
     None,
-    /// Redis, Valkey, PostgreSQL, MariaDB, MySQL, or a server that is compatible with one of them.
     Remote(RemoteStore),
 }
 

@@ -1,22 +1,20 @@
 //! Coalesces calls: requests that arrive while a call is in flight go in the next one.
 //!
-//! A shared store is a separate thread with a queue. Requests on any worker put their claims on the
-//! queue and await a response. A *lane* (one connection, one call in flight) takes everything in
-//! the queue, merges equal requests, sends one call and distributes the results. No timer delays a
-//! request: a single request leaves immediately.
+//! Requests on any worker put their claims on a queue and await a response. A *lane* (one
+//! connection, one call in flight, on the store's thread) takes everything in the queue, merges
+//! equal requests, sends one call and distributes the results. No timer delays a request: a single
+//! request leaves immediately.
 //!
-//! **Exact.** Each request is decided at the moment of the call, which is between its arrival and
-//! its response, so the guarantees of one decision per call still hold. The server decides and
-//! writes. It returns each bucket's state *before* the call and how many of each group of equal
-//! requests it granted. The results are then computed here by replaying the pure core on those
-//! states, so that the specification and not a translation of it produces them. If the server
-//! granted a different number than the core would, this is counted, and the server is believed only
-//! if it granted fewer.
+//! **Exact.** The server decides each request at the moment of the call, and returns each bucket's
+//! state *before* the call and how many of each group of equal requests it granted. The results are
+//! then computed here by replaying the pure core on those states, so that the specification and not
+//! a translation of it produces them. If the server granted a different number than the core would,
+//! this is counted, and the server is believed only if it granted fewer.
 //!
-//! **In time.** Every request has a deadline and gets a result by then, whatever the server does. The
-//! charge of a request that may have been made is never sent twice; what the server turns out to have
-//! drawn for a request that was refused, or whose caller is gone, is given back ([`unanswered`]).
-//! Corrections that got no response are in [`receipt`].
+//! **In time.** Every request has a deadline and gets a result by then, whatever the server does.
+//! The charge of a request that may have been made is never sent twice; what the server turns out
+//! to have drawn for a request that was refused, or whose caller is gone, is given back
+//! ([`unanswered`]). Corrections that got no response are in [`receipt`].
 
 mod assemble;
 mod attempts;
@@ -67,8 +65,7 @@ pub(crate) const ASKS_MAX: usize = 1024;
 /// Different requests (groups) in one call: limits the time a script occupies the server.
 pub(crate) const GROUPS_MAX: usize = 256;
 pub(crate) const CORRECTIONS_MAX: usize = 256;
-/// Requests and corrections that may wait for a call. Above this number requests fail: the store is
-/// not available.
+/// Requests and corrections that may wait for a call. Above this number requests fail.
 pub(crate) const QUEUE_MAX: usize = 65_536;
 
 /// One bucket a queued request draws from.
@@ -80,13 +77,11 @@ pub(crate) struct Wanted {
     pub(crate) enforced: bool,
 }
 
-/// The claims of one request.
 pub(crate) type Wants = SmallVec<[Wanted; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) wants: Wants,
-    /// Whether it only reads the bucket.
     pub(crate) peek: bool,
     pub(crate) deadline: Timestamp,
     pub(crate) reply: Option<oneshot::Sender<Reply>>,
@@ -115,7 +110,6 @@ impl From<Result<Draw, StoreError>> for Reply {
     }
 }
 
-/// A correction to be sent to the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Correction {
     pub(crate) name: Name,
@@ -124,7 +118,6 @@ pub(crate) struct Correction {
 }
 
 impl Correction {
-    /// A correction of the bucket with this name.
     pub(crate) fn of(name: Name, shape: Arc<WireForm>, adjust: Adjust) -> Self {
         Self {
             name,
@@ -134,7 +127,6 @@ impl Correction {
     }
 }
 
-/// The change that a correction makes to its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adjust {
     Change(Change, Corrects),
@@ -244,8 +236,7 @@ pub(crate) struct Group {
     pub(crate) count: u32,
 }
 
-/// One claim of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Part {
     pub(crate) bucket: u32,
     pub(crate) cost: u64,
@@ -255,20 +246,16 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) now: Timestamp,
-    /// Each bucket's state before the requests and after the corrections; `None`: no bucket, which
-    /// means a full one.
+    /// Each bucket's state after the corrections and before the requests; `None`: a full one.
     pub(crate) before: Vec<Option<StoredState>>,
     /// How many requests of each group were granted.
     pub(crate) granted: Vec<u32>,
-    /// How many units each requested lease got.
     pub(crate) leased: Vec<u64>,
-    /// Buckets that cannot be read. Every operation that needs one of them fails, and nothing was
-    /// drawn for it.
+    /// Buckets that cannot be read: operations that need them fail, and nothing is drawn.
     pub(crate) unreadable: Vec<u32>,
 }
 
 impl Answer {
-    /// The response to a batch that contains only requests, with no unreadable bucket.
     pub(crate) fn to_requests(
         now: Timestamp,
         before: Vec<Option<StoredState>>,
@@ -325,18 +312,15 @@ pub(crate) trait Link: 'static {
         false
     }
 
-    /// Whether the server recognises corrections that are sent again.
     fn keeps_receipts(&self) -> bool {
         false
     }
 
-    /// Whether this server keeps the document that all gateways share.
     fn has_document(&self, _connection: &Self::Connection) -> bool {
         false
     }
 
-    /// Writes `new`, unless another gateway was first, and reads the document, unless its epoch is
-    /// `known`.
+    /// Writes `new`, unless another gateway was first, and reads an epoch that is not `known`.
     fn document(
         &self,
         _connection: &Self::Connection,
@@ -358,7 +342,6 @@ pub(crate) trait Link: 'static {
     fn housekeep(&self, connection: &Self::Connection)
     -> impl Future<Output = Result<(), Trouble>>;
 
-    /// The time between two calls of `housekeep`.
     fn housekeep_every(&self) -> Duration;
 }
 

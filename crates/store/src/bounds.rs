@@ -1,5 +1,4 @@
-//! Refuses requests locally that the server would refuse, using an upper bound of each exhausted
-//! bucket.
+//! Refuses requests that the server would refuse, by an upper bound of each exhausted bucket.
 //!
 //! After a refusal the bucket's state is kept, with the server's clock and the moment *before* the
 //! call left. Since then, others can only have drawn more, and the server's clock can have advanced
@@ -27,7 +26,6 @@ use super::batch::{Batch, Wants};
 use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::{Algorithm, Draw, Micros, Standing, StoredBucket, Timestamp, Verdict};
 
-/// The number of locks over which the bounds are spread.
 const SHARDS: usize = 16;
 /// Bounds in one shard. Above this number the server is asked. 16 x 4096 x about 100 bytes: 6 MiB.
 const SHARD_MAX: usize = 4096;
@@ -35,8 +33,7 @@ const SHARD_MAX: usize = 4096;
 const DRIFT_PER: u64 = 1000;
 /// The longest time by which a gateway asks later than there may be a unit.
 const SPREAD_MAX: Micros = Micros::from_secs(1);
-/// From how many refusals on a gateway asks later. A lone caller that waits as long as it is told is
-/// granted long before.
+/// From so many refusals on a gateway asks later. A lone caller that waits is granted long before.
 const REFUSALS_LEAST: u32 = 16;
 /// More refusals are not counted, so that they are soon forgotten.
 const REFUSALS_MOST: u32 = 64;
@@ -55,11 +52,7 @@ pub(crate) struct Bounds {
 struct Bound {
     shape: Arc<WireForm>,
     state: Option<StoredState>,
-    server: Timestamp,
-    /// Our clock before the call left.
-    sent: Timestamp,
-    /// Our clock when the response had arrived.
-    received: Timestamp,
+    learned: Learned,
     /// How many were refused here; a grant takes two of them away.
     refusals: u32,
     /// The server is not asked before this moment, by our clock.
@@ -89,7 +82,7 @@ impl Bounds {
                 return None;
             }
             let waits = bound.until.since(now);
-            let is_old = now.since(bound.sent) > REFUNDABLE_AGE;
+            let is_old = now.since(bound.learned.sent) > REFUNDABLE_AGE;
             if wanted.shape.refundable() && is_old && waits == Micros::ZERO {
                 return None;
             }
@@ -99,8 +92,9 @@ impl Bounds {
                 refused = true;
                 bound.refusals = (bound.refusals + 1).min(REFUSALS_MOST);
                 // The wait counts from the earliest moment that the server's clock can show.
-                let waited = now.since(bound.received);
-                let earliest = bound.server.after(Micros(waited.0 - waited.0 / DRIFT_PER));
+                let waited = now.since(bound.learned.received);
+                let passed = Micros(waited.0 - waited.0 / DRIFT_PER);
+                let earliest = bound.learned.server.after(passed);
                 let mut standing = bound.standing(wanted.cost, earliest);
                 let own = match standing.verdict {
                     Verdict::Deny { retry_after } => retry_after,
@@ -133,10 +127,9 @@ impl Bounds {
         let units = if Arc::ptr_eq(&bound.shape, shape) {
             shape.standing(bound.state.as_ref(), 0, at).remaining()
         } else {
-            // A reload or another tier has other numbers: the same bucket, as the server would
-            // convert it.
-            let kept =
-                StoredBucket::from_parts(bound.shape.algorithm().clone(), bound.state.clone(), 0);
+            // A reload or another tier has other numbers: the bucket as the server converts it.
+            let algorithm = bound.shape.algorithm().clone();
+            let kept = StoredBucket::from_parts(algorithm, bound.state.clone(), 0);
             let own = kept.under(shape.algorithm(), at);
             shape.standing(own.state(), 0, at).remaining()
         };
@@ -150,12 +143,7 @@ impl Bounds {
         batch: &Batch,
         granted: &[u32],
         states: &[Option<StoredState>],
-        Learned {
-            server,
-            sent,
-            received,
-            gateways,
-        }: Learned,
+        learned: Learned,
     ) {
         if !self.on {
             return;
@@ -164,15 +152,14 @@ impl Bounds {
             let exhausted = group.parts.iter().any(|part| {
                 let bucket = part.bucket as usize;
                 let (_, shape) = &batch.buckets[bucket];
-                let standing = shape.standing(states[bucket].as_ref(), part.cost, server);
+                let standing = shape.standing(states[bucket].as_ref(), part.cost, learned.server);
                 part.enforced && !standing.verdict.is_allow()
             });
             for part in &group.parts {
                 let (name, shape) = &batch.buckets[part.bucket as usize];
                 let mut shard = self.shard(name.hash).lock();
                 if !exhausted {
-                    // A bound that refuses nothing only costs a look-up: remove it, unless another
-                    // request needs it.
+                    // A bound that refuses nothing is removed, unless another request needs it.
                     if group.parts.len() == 1
                         && let Some(bound) = shard.get_mut(&name.hash)
                     {
@@ -189,7 +176,7 @@ impl Bounds {
                 }
                 if shard.len() >= SHARD_MAX && !shard.contains_key(&name.hash) {
                     shard.retain(|_, bound| {
-                        let standing = bound.standing(1, bound.latest(received));
+                        let standing = bound.standing(1, bound.latest(learned.received));
                         !standing.verdict.is_allow()
                     });
                     if shard.len() >= SHARD_MAX {
@@ -200,16 +187,14 @@ impl Bounds {
                 let mut bound = Bound {
                     shape: shape.clone(),
                     state: states[part.bucket as usize].clone(),
-                    server,
-                    sent,
-                    received,
+                    learned,
                     refusals: match granted {
                         0 => known.saturating_add(group.count).min(REFUSALS_MOST),
                         _ => known.saturating_sub(2),
                     },
-                    until: received,
+                    until: learned.received,
                 };
-                bound.spread(part.cost, gateways);
+                bound.spread(part.cost);
                 shard.insert(name.hash, bound);
             }
         }
@@ -239,7 +224,7 @@ pub(crate) struct Learned {
 
 impl Bound {
     /// Sets when the server is asked again about a leased bucket that has refused many.
-    fn spread(&mut self, cost: u64, gateways: u32) {
+    fn spread(&mut self, cost: u64) {
         let Algorithm::TokenBucket(bucket) = self.shape.algorithm() else {
             return;
         };
@@ -248,22 +233,27 @@ impl Bound {
         }
         if let Verdict::Deny {
             retry_after: Some(wait),
-        } = self.standing(cost, self.server).verdict
+        } = self.standing(cost, self.learned.server).verdict
         {
-            let each = bucket.quota().time_for(cost).0;
-            let all = each
-                .saturating_mul(gateways.saturating_sub(1).into())
-                .min(SPREAD_MAX.0);
+            let others = self.learned.gateways.saturating_sub(1);
+            let all = bucket
+                .quota()
+                .time_for(cost)
+                .0
+                .saturating_mul(others.into());
+            let all = all.min(SPREAD_MAX.0);
             let later = fastrand::u64(all / 2..=all);
             let wait = wait.min(REFUNDABLE_AGE);
-            self.until = self.received.after(Micros(wait.0 + later));
+            self.until = self.learned.received.after(Micros(wait.0 + later));
         }
     }
 
     /// The latest moment that the server's clock can show.
     fn latest(&self, now: Timestamp) -> Timestamp {
-        let age = now.since(self.sent);
-        self.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1))
+        let age = now.since(self.learned.sent);
+        self.learned
+            .server
+            .after(Micros(age.0 + age.0 / DRIFT_PER + 1))
     }
 
     fn standing(&self, cost: u64, at: Timestamp) -> Standing {
@@ -287,12 +277,16 @@ mod tests {
         let now = Timestamp::from_micros(1_700_000_000_000_000);
         let before = fixtures::per_minute("each", 1, 5);
         let (name, shape) = (names.name(&before, b"a"), names.shape(&before));
-        let bound = Bound {
-            shape: Arc::clone(&shape),
-            state: Some(State::Level(Level { level: 0, at: now })),
+        let learned = Learned {
             server: now,
             sent: now,
             received: now,
+            gateways: 1,
+        };
+        let bound = Bound {
+            shape: Arc::clone(&shape),
+            state: Some(State::Level(Level { level: 0, at: now })),
+            learned,
             refusals: 0,
             until: now,
         };

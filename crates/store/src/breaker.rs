@@ -1,8 +1,6 @@
-//! The circuit breaker: decides when calls to a store are useful. A pure state machine; time is
-//! passed in.
+//! The circuit breaker: decides when calls to a store are useful. It is pure; time is passed in.
 //!
-//! It makes no calls and holds no timer: the owner of the connection queries it and reports results
-//! to it.
+//! The owner of the connection queries it and reports results to it.
 
 use tollgate_limit::{Micros, Timestamp};
 
@@ -12,14 +10,11 @@ use tollgate_limit::{Micros, Timestamp};
 pub const FAILURES_MAX: u32 = 3;
 /// The first wait between two probes of a server that is down.
 pub const PROBE_FIRST: Micros = Micros(50_000);
-/// The longest wait between two probes of a server that cannot be reached, so that calls resume
-/// soon after it can be.
+/// The longest wait between two probes of a server that cannot be reached.
 pub const PROBE_LAST: Micros = Micros(200_000);
-/// The longest wait between two probes of a server that refuses us for a reason an operator must
-/// fix.
+/// The longest wait between two probes of a server that refuses us until an operator acts.
 pub const PROBE_LASTING: Micros = Micros(1_000_000);
 
-/// Whether calls go to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circuit {
     Closed,
@@ -59,7 +54,6 @@ impl Breaker {
         self.is_proven = true;
     }
 
-    /// Whether the connection has worked.
     pub const fn is_proven(&self) -> bool {
         self.is_proven
     }

@@ -13,11 +13,11 @@ pub enum Clock {
     /// Anchored once to the wall clock, monotonic from then on.
     System(Anchor),
     /// Stands still until it is advanced. Clones share one time.
-    Manual(Arc<Hands>),
+    Manual(Arc<ManualClock>),
 }
 
 #[derive(Debug)]
-pub struct Hands {
+pub struct ManualClock {
     now: AtomicU64,
     /// By how many microseconds its wall clock was set forward.
     set_forward: AtomicU64,
@@ -27,24 +27,20 @@ pub struct Hands {
 #[derive(Clone, Copy, Debug)]
 pub struct Anchor {
     monotonic: Instant,
-    wall_micros: u64,
+    wall: Timestamp,
 }
 
 impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
     pub fn system() -> Self {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         Self::System(Anchor {
             monotonic: Instant::now(),
-            wall_micros: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
+            wall: read_wall(),
         })
     }
 
-    /// A clock that stands at `start` until [`Clock::advance`] is called.
     pub fn manual(start: Timestamp) -> Self {
-        Self::Manual(Arc::new(Hands {
+        Self::Manual(Arc::new(ManualClock {
             now: AtomicU64::new(start.as_micros()),
             set_forward: AtomicU64::new(0),
         }))
@@ -52,14 +48,7 @@ impl Clock {
 
     pub fn now(&self) -> Timestamp {
         match self {
-            Self::System(anchor) => {
-                let elapsed = anchor.monotonic.elapsed();
-                let micros = elapsed
-                    .as_secs()
-                    .saturating_mul(1_000_000)
-                    .saturating_add(elapsed.subsec_micros().into());
-                Timestamp::from_micros(anchor.wall_micros.saturating_add(micros))
-            }
+            Self::System(anchor) => anchor.wall.after(anchor.monotonic.elapsed().into()),
             Self::Manual(manual) => Timestamp::from_micros(manual.now.load(Ordering::Acquire)),
         }
     }
@@ -68,13 +57,7 @@ impl Clock {
     /// it: for moments that another process reads later.
     pub fn wall(&self) -> Timestamp {
         match self {
-            #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
-            Self::System(_) => {
-                let wall = SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default();
-                Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
-            }
+            Self::System(_) => read_wall(),
             Self::Manual(manual) => {
                 let forward = Micros(manual.set_forward.load(Ordering::Acquire));
                 self.now().after(forward)
@@ -90,11 +73,8 @@ impl Clock {
             Self::System(_) => {
                 let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
                 let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-                Timestamp::from_micros(
-                    seconds
-                        .saturating_mul(1_000_000)
-                        .saturating_add(nanos / 1000),
-                )
+                let second = Timestamp::default().after(Micros::from_secs(seconds));
+                second.after(Micros(nanos / 1000))
             }
             // On other systems the wall clock is the closest substitute.
             #[cfg(not(target_os = "linux"))]
@@ -103,31 +83,29 @@ impl Clock {
         }
     }
 
-    /// Advances a manual clock; the system's clock cannot be advanced.
-    ///
-    /// # Panics
-    /// On the system's clock: only tests advance clocks.
+    /// Advances a manual clock. It panics on the system's clock: only tests advance clocks.
     pub fn advance(&self, span: Micros) {
-        match self {
-            Self::System(_) => panic!("only a manual clock can be advanced"),
-            Self::Manual(manual) => {
-                manual.now.fetch_add(span.0, Ordering::AcqRel);
-            }
-        }
+        self.manually_set().now.fetch_add(span.0, Ordering::AcqRel);
     }
 
-    /// Sets the wall clock of a manual clock forward.
-    ///
-    /// # Panics
-    /// On the system's clock: only tests set clocks.
+    /// Sets the wall clock of a manual clock forward. It panics on the system's clock.
     pub fn set_wall_forward(&self, span: Micros) {
+        let forward = &self.manually_set().set_forward;
+        forward.fetch_add(span.0, Ordering::AcqRel);
+    }
+
+    fn manually_set(&self) -> &ManualClock {
         match self {
             Self::System(_) => panic!("only a manual clock can be set"),
-            Self::Manual(manual) => {
-                manual.set_forward.fetch_add(span.0, Ordering::AcqRel);
-            }
+            Self::Manual(manual) => manual,
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
+fn read_wall() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    Timestamp::default().after(since_epoch.unwrap_or_default().into())
 }
 
 /// The moments of a [`Clock`] as the wall clock shows them: for what other programs compare with
@@ -156,7 +134,6 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// The wall clock beside `clock`.
     pub fn of(clock: Clock) -> Self {
         let wall = Self {
             read_at: Cell::new(clock.now()),

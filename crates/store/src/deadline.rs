@@ -9,8 +9,7 @@ use crate::batch::Unanswered;
 
 use tollgate_limit::{Micros, Timestamp};
 
-/// The moment by which the work of one request on its shared store has ended, whatever the store
-/// does.
+/// The moment by which the work of one request on its store has ended, whatever the store does.
 ///
 /// The first visit to the store sets it, `answer_within` later. The other visits of the request get
 /// what is left of that time. A store in the process never sets it, so no clock is read for one.
@@ -47,7 +46,6 @@ impl Deadline {
         until
     }
 
-    /// Records a draw that the store may have made.
     pub(crate) fn keep_unanswered(&self, draw: Option<Arc<Unanswered>>) {
         *self.unanswered.lock() = draw;
     }

@@ -58,8 +58,7 @@ pub trait Store: 'static {
     /// A remote store gives its result by the `deadline` of the request.
     ///
     /// # Errors
-    /// When the store did not respond, so that the result is unknown. The limiter decides what that
-    /// means.
+    /// When the store did not respond, so that the result is unknown.
     fn draw_until<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
@@ -67,9 +66,6 @@ pub trait Store: 'static {
     ) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
 
     /// [`Store::draw_until`] for a request that asks the store only once.
-    ///
-    /// # Errors
-    /// As [`Store::draw_until`].
     fn draw<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
@@ -85,10 +81,7 @@ pub trait Store: 'static {
     /// remote store queues the correction for its next call and counts what it must drop.
     fn settle(&self, settlements: &[Settlement<'_>]);
 
-    /// The standing of the buckets, without charging.
-    ///
-    /// # Errors
-    /// As [`Store::draw_until`].
+    /// The standing of the buckets, without charging; it fails as [`Store::draw_until`] does.
     fn peek_until<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
@@ -96,9 +89,6 @@ pub trait Store: 'static {
     ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
 
     /// [`Store::peek_until`] for a request that asks the store only once.
-    ///
-    /// # Errors
-    /// As [`Store::draw_until`].
     fn peek<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
@@ -120,8 +110,7 @@ pub trait Store: 'static {
         None
     }
 
-    /// The name by which all gateways know the bucket of `limit` for `key`; `None`: this store has no
-    /// such names.
+    /// The name of the bucket of `limit` for `key` on all gateways; `None`: there are none.
     fn bucket_hash(&self, _limit: &Limit, _key: &[u8]) -> Option<u128> {
         None
     }
@@ -145,7 +134,6 @@ pub trait StandIn: Send + Sync {
     fn owe_again(&self, owed: Vec<Owed>) -> Vec<Owed>;
 }
 
-/// Units that a bucket is to be charged.
 #[derive(Clone, Debug)]
 pub struct Owed {
     pub limit: Arc<Limit>,

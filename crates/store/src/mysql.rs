@@ -31,19 +31,13 @@ pub const fn schema_sql() -> &'static str {
     include_str!("mysql/schema.sql")
 }
 
-/// Checks an address.
-///
-/// # Errors
-/// When it is invalid.
+/// Checks an address without connecting.
 pub fn check_address(url: &str) -> Result<(), AddressError> {
     addresses(url, &Tls::default()).map(drop)
 }
 
-/// Starts the thread of a store at `mysql://user:password@host:3306/database?ssl-mode=required`, which
-/// connects and reconnects; does not wait for it.
-///
-/// # Errors
-/// When the address is invalid, or the thread or its runtime cannot be created.
+/// Starts the thread of a store at `mysql://user:password@host:3306/database?ssl-mode=required`,
+/// which connects and reconnects; does not wait for it.
 pub fn start(url: &str, tls: &Tls, options: RemoteOptions) -> std::io::Result<RemoteStore> {
     sql::start("store-mysql", options, |base| {
         MysqlLink::new(url, tls, base)

@@ -1,23 +1,18 @@
-//! The options of a store on a server.
-
 use crate::clock::Clock;
 use tollgate_limit::Micros;
 
 /// The options of a [`RemoteStore`](crate::RemoteStore), whatever its kind.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
-    /// The longest a request waits for a response.
     pub answer_within: Micros,
     /// The secret with which names of buckets are hashed; the same for all gateways of one store.
     pub key_secret: Vec<u8>,
-    /// Our own clock, for deadlines and bounds.
     pub clock: Clock,
     /// Tests only: decide at this clock's time instead of the server's.
     pub pinned: Option<Clock>,
     /// Whether requests that the server would certainly refuse are refused without asking it.
     pub local_refusals: bool,
-    /// Whether the store has limits of a day or longer: the audit then checks what a crash or a
-    /// restart would lose.
+    /// Whether the store has limits of a day or longer, for which the audit checks more.
     pub long_quotas: bool,
     /// SQL databases: whether the gateway creates its tables and functions if they do not exist.
     pub create: bool,

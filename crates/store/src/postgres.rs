@@ -33,19 +33,13 @@ pub const fn spanning_schema_sql() -> &'static str {
 #[error("not an address of PostgreSQL: {0}")]
 pub struct AddressError(String);
 
-/// Checks an address.
-///
-/// # Errors
-/// When it is invalid.
+/// Checks an address without connecting.
 pub fn check_address(url: &str) -> Result<(), AddressError> {
     link::address(url).map(drop)
 }
 
-/// Starts the thread of a store, which connects and reconnects; does not wait for it. The address is
-/// `postgres://user:password@host/database?sslmode=require`, or in libpq's `key=value` form.
-///
-/// # Errors
-/// When the address is invalid, or the thread or its runtime cannot be created.
+/// Starts the thread of a store, which connects and reconnects; does not wait for it. The address
+/// is `postgres://user:password@host/database?sslmode=require`, or in libpq's `key=value` form.
 pub fn start(url: &str, tls: &Tls, options: RemoteOptions) -> std::io::Result<RemoteStore> {
     sql::start("store-postgres", options, |base| {
         PostgresLink::new(url, tls, base)

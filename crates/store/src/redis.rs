@@ -28,9 +28,6 @@ use super::remote::RemoteStore;
 use super::tls::Tls;
 
 /// Starts the store's thread, which connects and reconnects; does not wait for it.
-///
-/// # Errors
-/// When the thread or its runtime cannot be made.
 pub fn start(address: Address, options: RemoteOptions) -> std::io::Result<RemoteStore> {
     let RemoteOptions {
         key_secret,

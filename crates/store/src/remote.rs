@@ -15,8 +15,7 @@ use super::wire_form::Names;
 use super::{Deadline, StandIn, Store, StoreError};
 use tollgate_limit::{Claim, Draw, Limit, Micros, Settlement, Standing};
 
-/// Buckets on a server that gateways share. Made by the `start` of the modules `redis`, `postgres` and
-/// `mysql`.
+/// Buckets on a server that gateways share, made by `redis`, `postgres` and `mysql`.
 #[derive(Debug)]
 pub struct RemoteStore {
     servers: Servers,
@@ -28,9 +27,6 @@ pub struct RemoteStore {
 
 impl RemoteStore {
     /// Starts the store's thread, which runs `main` to connect and reconnect; does not wait for it.
-    ///
-    /// # Errors
-    /// When the thread or its runtime cannot be made.
     pub(super) fn start<F: Future<Output = ()> + 'static>(
         thread: &str,
         key_secret: &[u8],
@@ -43,7 +39,6 @@ impl RemoteStore {
         Ok(store)
     }
 
-    /// A store whose connection is kept elsewhere.
     pub(super) fn without_thread(key_secret: &[u8], servers: Servers) -> Self {
         Self {
             servers,
@@ -83,8 +78,7 @@ impl RemoteStore {
         &self.servers.common.counters
     }
 
-    /// The product and version of a database; empty before the first connection, and for other kinds
-    /// of stores.
+    /// The product and version of a database; empty before the first connection.
     pub fn engine(&self) -> String {
         self.servers.common.engine()
     }
@@ -130,8 +124,7 @@ impl RemoteStore {
         self.servers.common.answer_within
     }
 
-    /// Forgets the known bounds of exhausted buckets, because limits have changed or buckets were
-    /// reset.
+    /// Forgets the known bounds, because limits have changed or buckets were reset.
     pub fn forget_bounds(&self) {
         self.servers.common.bounds.forget();
     }
@@ -144,10 +137,7 @@ impl RemoteStore {
         self.servers.common.documents.subscribe()
     }
 
-    /// Replaces the document, if its epoch is `known`; returns whether it was. It is kept for `keep`.
-    ///
-    /// # Errors
-    /// When the store does not respond, or keeps no document.
+    /// Replaces the document for `keep`, if its epoch is `known`; returns whether it was.
     pub async fn replace_document(
         &self,
         known: u64,

@@ -19,8 +19,7 @@ pub(crate) struct Simple {
 }
 
 impl Simple {
-    /// `None` if this is not the common case: a request may wait, a fail-over drains, or nothing is
-    /// charged.
+    /// `None`: a request may wait, a fail-over drains, or nothing is charged.
     pub(crate) fn of(shape: &WireForm, cost: u64) -> Option<Self> {
         if shape.lease().is_some() {
             None
@@ -64,8 +63,7 @@ impl Simple {
     }
 }
 
-/// The microseconds in which any level reaches any capacity: a row of other numbers may have a
-/// deeper debt.
+/// The microseconds in which any level reaches any capacity, also from other numbers' debt.
 pub(crate) fn span(n: i64) -> i64 {
     2 * SHARED_BOUND / n + 1
 }

@@ -21,7 +21,6 @@ use crate::sql::{LEASED_LEAST, ROW_MARGIN};
 use crate::wire_form::signed;
 use tollgate_limit::{Change, Timestamp};
 
-/// Which server is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Redis,
@@ -82,8 +81,7 @@ impl Server {
         Reply(decided.answer)
     }
 
-    /// Gives the server a new mark at `now`, as a replica that was promoted has one: what was granted
-    /// before may be lost.
+    /// Gives the server a new mark at `now`, as a replica that was promoted has one.
     pub fn promote(&mut self, now: Timestamp) {
         self.mark = mark(now);
     }
@@ -103,7 +101,6 @@ fn mark(since: Timestamp) -> Mark {
     }
 }
 
-/// A call on its way to the server.
 #[derive(Debug)]
 pub struct Call {
     gateway: u64,
@@ -135,7 +132,6 @@ impl Call {
     }
 }
 
-/// The server's reply to a [`Call`].
 #[derive(Debug)]
 pub struct Reply(Answer);
 
@@ -171,8 +167,7 @@ pub trait Network: 'static {
         call: Call,
     ) -> impl Future<Output = Result<Reply, Failure>>;
 
-    /// Takes any other message there and back (a heartbeat, a question about overrides); returns the
-    /// server's time.
+    /// Takes any other message (such as a heartbeat) there and back; returns the server's time.
     fn other(
         &self,
         connection: &Self::Connection,
@@ -182,8 +177,7 @@ pub trait Network: 'static {
     fn ended(&self, connection: &Self::Connection) -> impl Future<Output = ()>;
 }
 
-/// The store of the gateway with this number, and the task that keeps its connection. The task runs on a
-/// `LocalSet`.
+/// The store of the gateway with this number, and its task, which runs on a `LocalSet`.
 pub fn start(
     kind: Kind,
     gateway: u64,

@@ -61,7 +61,6 @@ pub(crate) fn start<D: Database + Send>(
     RemoteStore::start(thread, &key_secret, servers, || lane(shared, Rc::new(link)))
 }
 
-/// How long a transaction may be idle.
 pub(crate) fn idle_within(answer_within: Micros) -> Micros {
     answer_within.clamp(IDLE_LEAST, IDLE_MOST)
 }

@@ -34,9 +34,6 @@ impl Tls {
 #[cfg(not(feature = "tls"))]
 impl Tls {
     /// Checks that nothing is set: this build has no TLS.
-    ///
-    /// # Errors
-    /// If any of it is set.
     pub fn check(&self) -> Result<(), String> {
         if self.is_said() {
             return Err("this build has no TLS: enable the feature `tls`".to_owned());
@@ -68,9 +65,6 @@ mod with_rustls {
 
     impl Tls {
         /// Checks that every part can be parsed.
-        ///
-        /// # Errors
-        /// The first part that cannot.
         pub fn check(&self) -> Result<(), String> {
             self.config().map(drop)
         }

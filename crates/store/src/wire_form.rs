@@ -17,8 +17,7 @@ pub(crate) use names::{Name, Names};
 /// A bucket's state as a server returned it, in the numbers of its current limit.
 pub(crate) type StoredState = State;
 
-/// The numbers of the kinds in scripts and statements; stored with every bucket, so never
-/// renumbered.
+/// The numbers of the kinds, which are stored with every bucket, so never renumbered.
 pub(crate) const TOKEN_BUCKET: i64 = 1;
 pub(crate) const INTERVAL: i64 = 2;
 pub(crate) const FIXED_WINDOW: i64 = 3;
@@ -152,23 +151,19 @@ impl WireForm {
         }
     }
 
-    /// The algorithm, which specifies what a server does.
     pub(crate) fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
 
-    /// Whether a fail-over empties its buckets.
     pub(crate) fn drains(&self) -> bool {
         self.drain
     }
 
-    /// Whether its charges may be given back.
     pub(crate) fn refundable(&self) -> bool {
         self.refundable
     }
 
-    /// Whether an upper bound of it can be kept: other gateways only draw from it, and only time
-    /// adds units.
+    /// Whether an upper bound of it can be kept: no gateway adds units, only time does.
     pub(crate) fn boundable(&self) -> bool {
         !matches!(self.algorithm, Algorithm::InFlight(_))
     }

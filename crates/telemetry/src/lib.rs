@@ -20,7 +20,6 @@ pub use access::{AccessLog, AccessWriter, Record};
 pub use metrics::{Labels, Metrics, Worker};
 pub use trace::TraceParent;
 
-/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

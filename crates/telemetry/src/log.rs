@@ -1,5 +1,4 @@
-//! The operations log on standard error: start, reload, states of stores, errors. It never contains
-//! a line per request.
+//! The operations log on standard error: starts, reloads, states of stores, errors; no requests.
 //!
 //! Logging never blocks: lines are put into a queue, and a thread writes them. Lines that do not
 //! fit, because the output is not read, are dropped and counted in the log itself.
@@ -21,14 +20,12 @@ use tollgate_limit::printable::is_deceptive;
 pub enum Style {
     /// For people, with or without colours.
     Human {
-        /// Whether to colour the levels.
         colour: bool,
     },
     Json,
 }
 
-/// The running operations log. When dropped, it waits until all messages are written, if the output
-/// is read.
+/// The running operations log. When dropped, it writes what waits, if the output is read.
 #[derive(Debug)]
 #[must_use]
 pub struct OperationsLog {
@@ -38,10 +35,6 @@ pub struct OperationsLog {
 
 /// Starts the operations log. `filter` is a level (`info`) or a list of levels by module
 /// (`info,tollgate::store=debug`).
-///
-/// # Errors
-/// If the filter is invalid, the process already has an operations log, or no thread can be
-/// created.
 pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
     let filter = parse(filter)?;
     let queue = Queue::default();
@@ -81,9 +74,6 @@ pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
 }
 
 /// Replaces the filter of the operations log of this process.
-///
-/// # Errors
-/// If the filter is invalid, or the process has no operations log.
 pub fn set_filter(filter: &str) -> Result<(), String> {
     let filter = parse(filter)?;
     let replace = REPLACE.get().ok_or("this process has no operations log")?;
@@ -101,7 +91,6 @@ type Replace = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 static REPLACE: OnceLock<Replace> = OnceLock::new();
 
 impl OperationsLog {
-    /// Sets how long dropping it waits for the last lines.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -118,7 +107,6 @@ impl Drop for OperationsLog {
     }
 }
 
-/// Lines waiting for the thread that writes them. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     shared: Arc<Shared>,
@@ -135,14 +123,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     lines: Vec<u8>,
-    /// Whether the thread is writing lines that it took.
     writing: bool,
-    /// The number of messages that did not fit.
     dropped: u64,
 }
 
 impl Queue {
-    /// Writes lines as they arrive, to the end of the process.
     fn write_on(&self, mut outlet: Outlet) {
         let shared = &*self.shared;
         loop {
@@ -172,7 +157,6 @@ impl Queue {
 }
 
 impl Write for Queue {
-    /// Writes one message; the formatter writes each in one piece.
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
         let mut state = self.shared.state.lock();
         if state.lines.len() + message.len() > QUEUE_MAX {
@@ -189,13 +173,11 @@ impl Write for Queue {
     }
 }
 
-/// The largest number of bytes that wait to be written.
 const QUEUE_MAX: usize = 1 << 20;
 /// The default time for which the end of the process waits for the last lines.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Escapes characters that could change how a line is read, because some lines contain input from
-/// clients.
+/// Escapes what could change how a line is read: some lines contain input from clients.
 struct Plain<W>(W);
 
 impl<W: Write> Write for Plain<W> {

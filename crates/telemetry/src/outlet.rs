@@ -16,13 +16,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 #[derive(Debug)]
 pub(super) struct Outlet {
     file: File,
-    /// The most bytes of one write.
     piece: usize,
     /// The rest of a line that was partly written before writing failed.
     unfinished: Vec<u8>,
 }
 
-/// The number of lines that were not written, and the reason.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) lines: u64,
@@ -67,11 +65,9 @@ impl Outlet {
         })
     }
 
-    /// Writes complete lines, after the rest of a partly written line.
-    ///
-    /// # Errors
-    /// The number of `lines` that were not written. A partly written line is finished by the next
-    /// write, and not counted.
+    /// Writes complete lines, after the rest of a partly written line. An error says how many of
+    /// `lines` were not written; a partly written line is finished by the next write, and not
+    /// counted.
     pub(super) fn write(&mut self, lines: &[u8], progress: &Progress) -> Result<(), Lost> {
         if !self.unfinished.is_empty() {
             let unfinished = std::mem::take(&mut self.unfinished);
@@ -96,7 +92,6 @@ impl Outlet {
         Err(Lost { lines, error })
     }
 
-    /// Whether a line was partly written.
     pub(super) const fn is_in_a_line(&self) -> bool {
         !self.unfinished.is_empty()
     }

@@ -1,7 +1,6 @@
 //! Spans of sampled requests, on their way to a collector of traces.
 //!
-//! A worker puts a span into a bounded queue and never waits; a span that does not fit is dropped
-//! and counted.
+//! A worker puts a span into a bounded queue; one that does not fit is dropped and counted.
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;

@@ -33,8 +33,7 @@ pub(super) enum Next {
 /// What has to be waited for.
 pub(super) type Work = Pin<Box<dyn Future<Output = (Box<Passage>, Admission)> + Send>>;
 
-/// Decides about a request that has arrived. Most are admitted at once and charged for good: they
-/// need no [`Passage`].
+/// Decides about a request. Most are admitted and charged for good: they need no [`Passage`].
 pub(super) fn start<B: Body>(shared: &LayerState, request: &Request<B>) -> Next {
     let engine = &shared.engine;
     let snapshot = engine.current();

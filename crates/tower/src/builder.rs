@@ -3,7 +3,9 @@
 
 use tollgate_config::{Config, ConfigError, Loader, quoted};
 use tollgate_limit::Timestamp;
+use tollgate_store::clock::Clock;
 
+use super::engine::LimitsSource;
 use super::limit::list;
 use super::{Error, Limit, RateLimitLayer, Store};
 
@@ -77,7 +79,7 @@ impl Builder {
     /// All mistakes at once, in the text that the builder has written; or why the store cannot be
     /// used.
     pub fn build(self) -> Result<RateLimitLayer, Error> {
-        RateLimitLayer::from_builder(self)
+        RateLimitLayer::new(LimitsSource::Builder(Box::new(self)), Clock::system())
     }
 
     /// The text of the file.

@@ -82,11 +82,7 @@ impl Engine {
         })
     }
 
-    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
-        self.current.load_full()
-    }
-
-    /// The same, for a moment.
+    /// The limits in force, for a moment.
     pub(super) fn current(&self) -> Guard<Arc<Snapshot>> {
         self.current.load()
     }
@@ -116,7 +112,7 @@ impl Engine {
             None => in_force.clone(),
         };
         let config = source.read(&self.clock)?;
-        let before = self.snapshot();
+        let before = self.current();
         let limits = &config.policy.limits;
         let backend = if config.store == before.store {
             let old = &before.policy.limits;
@@ -179,9 +175,7 @@ impl Snapshot {
             policy,
         }
     }
-}
 
-impl Snapshot {
     /// Whether the response changes nothing for an admitted request.
     pub(super) fn is_final(&self, account: &Account) -> bool {
         let is_followed = self.follows && !account.claims.is_empty();
@@ -259,7 +253,7 @@ impl Handle {
 
     /// What each limit has decided so far. The counts survive changes of the limits.
     pub fn counts(&self) -> Vec<LimitCount> {
-        let snapshot = self.0.snapshot();
+        let snapshot = self.0.current();
         let counts = snapshot.limiter.snapshot().into_iter();
         counts
             .map(|one| LimitCount {
@@ -274,6 +268,6 @@ impl Handle {
     /// Warnings about legal but probably unintended settings, such as those that only a gateway
     /// has. They are also logged when the settings are read.
     pub fn warnings(&self) -> Vec<String> {
-        self.0.snapshot().warnings.clone()
+        self.0.current().warnings.clone()
     }
 }

@@ -93,10 +93,6 @@ impl RateLimitLayer {
         Builder::default()
     }
 
-    pub(super) fn from_builder(builder: Builder) -> Result<Self, Error> {
-        Self::new(LimitsSource::Builder(Box::new(builder)), Clock::system())
-    }
-
     pub(super) fn new(source: LimitsSource, clock: Clock) -> Result<Self, Error> {
         let engine = Arc::new(Engine::new(source, clock)?);
         let shared = LayerState {

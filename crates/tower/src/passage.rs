@@ -90,8 +90,7 @@ impl Passage {
         }
     }
 
-    /// Records the head of the service's response, and adds the quota headers. Returns the passage
-    /// if the body matters.
+    /// Records the head of a response, and adds headers. Returns itself if the body matters.
     pub(super) fn respond<R>(mut self: Box<Self>, response: &mut Response<R>) -> Option<Box<Self>> {
         let status = response.status();
         let settled = self.account.judged.permit()?.is_settled();

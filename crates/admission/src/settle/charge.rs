@@ -13,7 +13,6 @@ use tollgate_policy::claims::number;
 use tollgate_policy::claims::prices::{PriceIndex, Prices};
 use tollgate_policy::{Count, Settle, SettleFrom, StatusMatch, is_charged, is_selection};
 
-/// A charge that a response can still change.
 #[derive(Debug)]
 pub(super) struct Charge {
     pub(super) name: Arc<str>,
@@ -35,7 +34,6 @@ pub(super) struct Charge {
     pub(super) tokens: Option<Tokens>,
 }
 
-/// The tokens that a response states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
     /// The model that the response names, or else the name of the price of the one that was asked for; empty: limits
@@ -166,7 +164,6 @@ impl Charge {
         }
     }
 
-    /// The name of the model, of which the response states this.
     fn model(&self, stated: Option<&str>) -> Box<str> {
         let asked = self.prices.as_ref().and_then(|(prices, asked)| {
             let price = prices.get((*asked)?)?;

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use tollgate_policy::body::json::{PathSet, Paths, Reader};
 
-/// The format in which a body contains its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// The body is JSON (or one JSON text after another).
@@ -19,7 +18,6 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// The format for a Content-Type; `None`: it contains no JSON.
     pub fn of(content_type: &str) -> Option<Self> {
         let kind = content_type
             .split(';')
@@ -43,8 +41,7 @@ pub struct FieldScanner {
     /// How many bytes of a byte order mark the body has begun with; all, once that is decided.
     mark: usize,
     line: Line,
-    /// Whether the previous byte was a CR that ended a line; a LF directly after it belongs to the
-    /// same line end.
+    /// Whether the previous byte was a CR that ended a line: a LF belongs to the same end.
     after_cr: bool,
     /// The names of events that end a stream, beside `data: [DONE]`.
     last_events: &'static [&'static str],
@@ -69,8 +66,7 @@ enum Line {
 }
 
 impl FieldScanner {
-    /// A scanner for the numbers at `paths`. A stream ends with `data: [DONE]` or with one of these
-    /// events.
+    /// A scanner for the numbers at `paths`. `data: [DONE]` or one of these events ends a stream.
     pub fn new(carrier: Carrier, paths: &Arc<Paths>, last_events: &'static [&'static str]) -> Self {
         Self {
             carrier,
@@ -93,7 +89,6 @@ impl FieldScanner {
         }
     }
 
-    /// The last text at each of these paths.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.json.texts()
     }
@@ -141,13 +136,11 @@ impl FieldScanner {
         }
     }
 
-    /// Whether the event that ends a stream has arrived: the cost is final, and many clients
-    /// disconnect there.
+    /// Whether the last event of a stream has arrived, where many clients disconnect.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Whether the body is an event stream.
     pub fn is_stream(&self) -> bool {
         self.carrier == Carrier::Events
     }

@@ -48,7 +48,6 @@ pub(crate) struct Place {
     pub(crate) max_wait: Micros,
     /// Its number in the line; `None`: it does not wait.
     number: Option<u64>,
-    /// What was settled when the request last drew.
     seen: u64,
     /// Whether it draws, and what comes of that is not known.
     is_drawing: bool,
@@ -108,12 +107,10 @@ impl UnderWay {
 }
 
 impl Place {
-    /// Whether the request may wait for the bucket.
     pub(crate) fn may_wait(&self) -> bool {
         self.max_wait > Micros::ZERO
     }
 
-    /// Notes that the request draws now.
     pub(crate) fn draw(&mut self) {
         let cost = u128::from(self.cost);
         self.seen = self.with(|reserved| {
@@ -195,8 +192,7 @@ impl Place {
         true
     }
 
-    /// Waits until the request may draw again: it is the first, and the bucket may hold its cost; or `end`
-    /// has come.
+    /// Waits until `end`, or until the request is the first and the bucket may hold its cost.
     pub(crate) async fn turn(&self, clock: &Clock, end: Timestamp) {
         let mut timer: Option<(Timestamp, Pin<Box<_>>)> = None;
         poll_fn(|context| {
@@ -232,8 +228,7 @@ impl Place {
         })
     }
 
-    /// Leaves the line. `granted`: how the bucket stands after the draw that admits the request, and when that
-    /// was.
+    /// Leaves the line. `granted`: how the bucket stood after the draw that admits the request.
     pub(crate) fn leave(&mut self, granted: Option<(&Standing, Timestamp)>) {
         self.drew();
         let Some(number) = self.number.take() else {

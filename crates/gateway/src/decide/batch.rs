@@ -16,7 +16,6 @@ use tollgate_net::listener::Address;
 #[serde(deny_unknown_fields)]
 pub(super) struct Batch {
     requests: Vec<Written>,
-    /// Whether all are charged or none.
     #[serde(default)]
     pub(super) together: bool,
 }
@@ -52,13 +51,11 @@ impl Values {
     }
 }
 
-/// One request to decide about.
 pub(super) enum Item {
     Request(Box<Original>),
     Limit(OfLimit),
 }
 
-/// A request that is charged on one limit.
 #[derive(Debug)]
 pub(super) struct OfLimit {
     pub(super) limit: String,
@@ -181,8 +178,6 @@ impl<'de> Deserialize<'de> for Headers {
     }
 }
 
-/// The most headers of one request.
 const HEADERS_MAX: usize = 1_000;
 
-/// The most requests of one batch.
 const REQUESTS_MAX: usize = 100;

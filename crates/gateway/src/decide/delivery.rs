@@ -1,5 +1,4 @@
-//! Whether a program receives the permits of its requests. It cannot report about one that it was
-//! never undelivered, so the permits of a response that is not sent are given back at once.
+//! Gives back the permits of a response that is not sent: no program could report about them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +31,6 @@ impl Undelivered {
         }
     }
 
-    /// The permit that the head of a response names.
     pub(super) fn in_head(permits: &Arc<Permits>, headers: &HeaderMap) -> Self {
         let named = headers.get(PERMIT).and_then(|id| id.to_str().ok());
         Self {
@@ -41,7 +39,6 @@ impl Undelivered {
         }
     }
 
-    /// Adds the permit of a decision, if it has one.
     pub(super) fn add(&mut self, decision: &Value) {
         let id = decision["permit"].as_str().and_then(PermitId::parse);
         self.ids.extend(id);

@@ -23,7 +23,6 @@ use tollgate_policy::claims::domains::Entry;
 use tollgate_policy::{Claims, TooManyBuckets};
 use tollgate_response::{RefusalForm, Refused};
 
-/// One descriptor of a request.
 #[derive(Clone, Debug)]
 pub struct DescriptorAsked<'a> {
     pub entries: SmallVec<[Entry<'a>; 4]>,
@@ -36,10 +35,8 @@ pub struct DescriptorAsked<'a> {
     pub gives_back: bool,
 }
 
-/// The decision about a request of a rate limit service.
 #[derive(Clone, Debug)]
 pub struct DescriptorsDecided {
-    /// Whether it is refused; then only reports were charged.
     pub refused: bool,
     /// One for each descriptor, in order.
     pub statuses: Vec<DescriptorStatus>,
@@ -50,17 +47,14 @@ pub struct DescriptorsDecided {
 
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorStatus {
-    /// Whether a limit of it refuses.
     pub over_limit: bool,
     /// The limit that is the nearest to its end; `None`: no limit was asked.
     pub limit: Option<StatusOfLimit>,
-    /// Whether its rule admits everything.
     pub unlimited: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct StatusOfLimit {
-    /// The name of the rule, or of the limit.
     pub name: Arc<str>,
     pub amount: u64,
     pub period: Micros,
@@ -246,7 +240,6 @@ fn charge_reports(
     !places.is_empty()
 }
 
-/// Gives back the hits that a trusted peer takes back.
 fn give_back(snapshot: &Snapshot, plan: &Plan<'_>) {
     for one in &plan.descriptors {
         if let Applies::GivesBack(found, hits) = one {

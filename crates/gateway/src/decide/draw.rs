@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::batch::{Item, OfLimit};
 use super::json::Refused;
 use super::permits::Permits;
-use super::request::RecordedDraw;
+use super::request::close_draw;
 use crate::forward::body::Guarded;
 use crate::rejection::Rejection;
+use crate::request::request_context::RequestContext;
 use crate::request::{Gateway, HeldSnapshot, Snapshot};
 use tollgate_admission::denial;
 use tollgate_admission::settle::is_open;
@@ -20,9 +21,6 @@ use tollgate_response::{DecisionId, Problem, RefusalForm, SpentBudget};
 
 impl Gateway {
     /// Decides about `items` by one draw. `asked`: the request of the program.
-    ///
-    /// # Errors
-    /// If they cannot be decided: a limit is unknown, or there are too many.
     pub(super) async fn draw(
         &self,
         snapshot: &HeldSnapshot,
@@ -34,30 +32,30 @@ impl Gateway {
         let claims = match self.claims_of_all(snapshot, items)? {
             Ok(claims) => claims,
             Err(rejection) => {
-                let recorded = self.open_draw(snapshot, asked, Claims::default());
-                let document = refusal(&rejection, recorded.id()).await;
-                recorded.close(Some(&rejection), asked);
+                let context = self.open_draw(snapshot, asked, Claims::default());
+                let document = refusal(&rejection, context.id()).await;
+                close_draw(context, Some(&rejection), asked);
                 return Ok(document);
             }
         };
         check(&claims, policy)?;
-        let mut recorded = self.open_draw(snapshot, asked, claims);
-        let drawn = recorded.draw(self, snapshot, permits).await;
+        let mut context = self.open_draw(snapshot, asked, claims);
+        let drawn = self.draw_recorded(snapshot, &mut context, permits).await;
         let document = match &drawn {
             Ok(permit) => {
                 let mut document = json!({ "allowed": true, "status": 200 });
                 if let Some(id) = permit {
                     document["permit"] = id.to_string().into();
                 }
-                document["limits"] = limits(&recorded, policy);
+                document["limits"] = limits(&context, policy);
                 document
             }
-            Err(rejection) => match denied(&recorded, rejection.status(), policy) {
+            Err(rejection) => match denied(&context, rejection.status(), policy) {
                 Some(document) => document,
-                None => refusal(rejection, recorded.id()).await,
+                None => refusal(rejection, context.id()).await,
             },
         };
-        recorded.close(drawn.err().as_ref(), asked);
+        close_draw(context, drawn.err().as_ref(), asked);
         Ok(document)
     }
 
@@ -150,17 +148,16 @@ impl OfLimit {
     }
 }
 
-/// A refusal by limits; `None`: no limit refuses.
-fn denied(recorded: &RecordedDraw, status: StatusCode, policy: &Policy) -> Option<Value> {
-    let denied = recorded.judged().denied()?;
-    let contents = denial::contents(denied, recorded.claims(), policy);
+fn denied(context: &RequestContext, status: StatusCode, policy: &Policy) -> Option<Value> {
+    let denied = context.account.judged.denied()?;
+    let contents = denial::contents(denied, &context.account.claims, policy);
     let violated: Vec<&str> = contents.violated.iter().map(|name| &**name).collect();
     let mut document = json!({
         "allowed": false,
         "status": status.as_u16(),
-        "decision_id": recorded.id().as_str(),
+        "decision_id": context.id().as_str(),
         "violated": violated,
-        "limits": limits(recorded, policy),
+        "limits": limits(context, policy),
     });
     if let Some(wait) = contents.retry_after.filter(|_| !contents.never_fits) {
         document["retry_after_ms"] = wait.ceil_millis().into();
@@ -174,10 +171,9 @@ fn denied(recorded: &RecordedDraw, status: StatusCode, policy: &Policy) -> Optio
 }
 
 /// How the limits stand, those that the quota headers would have.
-fn limits(recorded: &RecordedDraw, policy: &Policy) -> Value {
-    let limits = recorded
-        .judged()
-        .reported(recorded.claims(), &policy.limits);
+fn limits(context: &RequestContext, policy: &Policy) -> Value {
+    let account = &context.account;
+    let limits = account.judged.reported(&account.claims, &policy.limits);
     limits
         .map(|(charge, outcome)| {
             let standing = &outcome.standing;

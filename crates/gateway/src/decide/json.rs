@@ -16,7 +16,7 @@ use tollgate_net::timers;
 use tollgate_response::Problem;
 
 pub(super) struct Refused {
-    problem: Problem,
+    pub(super) problem: Problem,
     /// What is wrong with it, where more is known than the problem says.
     detail: Option<String>,
 }
@@ -63,10 +63,6 @@ impl Refused {
             response.headers_mut().insert(ALLOW, post);
         }
         response
-    }
-
-    pub(super) const fn status(&self) -> StatusCode {
-        self.problem.status
     }
 }
 
@@ -127,7 +123,6 @@ pub(super) fn document<B: From<Bytes>>(value: &impl Serialize) -> Response<B> {
     response
 }
 
-/// A response without a body to a request that was carried out.
 pub(super) fn done<B: From<Bytes>>() -> Response<B> {
     let mut response = Response::new(B::from(Bytes::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -135,7 +130,5 @@ pub(super) fn done<B: From<Bytes>>() -> Response<B> {
     response
 }
 
-/// The largest document, in bytes.
 const DOCUMENT_MAX: u64 = 256 << 10;
-/// How long a document may take to arrive.
 const READ_WITHIN: Duration = Duration::from_secs(10);

@@ -150,20 +150,14 @@ impl Handler for Decider {
         let outcome = match request.uri().path() {
             CHECK => Ok(self.check(&snapshot, connection, request).await),
             DECIDE => self.batch(&snapshot, connection, request).await,
-            SETTLE => {
-                async {
-                    let (_, report) = json::read::<Report>(request).await?;
-                    Ok(json::document(&report.carry_out(&self.permits)?))
-                }
+            SETTLE => json::read::<Report>(request)
                 .await
-            }
-            GIVE_BACK => {
-                async {
-                    let (_, permit) = json::read::<Return>(request).await?;
-                    permit.carry_out(&self.permits).map(|()| json::done())
-                }
+                .and_then(|(_, report)| report.carry_out(&self.permits))
+                .map(|settled| json::document(&settled)),
+            GIVE_BACK => json::read::<Return>(request)
                 .await
-            }
+                .and_then(|(_, permit)| permit.carry_out(&self.permits))
+                .map(|()| json::done()),
             _ => Ok(Problem::NO_RESOURCE.response_to(request.method())),
         };
         outcome.unwrap_or_else(|refused| refused.response())
@@ -199,7 +193,6 @@ async fn beside_each_other<F: Future>(decisions: impl Iterator<Item = F>) -> Vec
     outcomes.collect()
 }
 
-/// The response with the status that the peer's protocol needs.
 fn in_status_of_peer(settings: &DecideSettings, mut response: Reply) -> Reply {
     let status = response.status();
     let passes = status.is_success() || status == StatusCode::UNAUTHORIZED;
@@ -253,9 +246,8 @@ async fn decision(response: Response<Guarded<ResponseBody, Closing>>) -> Value {
 }
 
 impl Refused {
-    /// The refusal of one request of a batch.
     fn decision(&self) -> Value {
-        json!({ "allowed": false, "status": self.status().as_u16(), "body": self.value() })
+        json!({ "allowed": false, "status": self.problem.status.as_u16(), "body": self.value() })
     }
 }
 
@@ -276,5 +268,4 @@ pub(crate) const PERMIT: HeaderName = HeaderName::from_static("x-tollgate-permit
 pub(crate) const DECISION: HeaderName = HeaderName::from_static("x-tollgate-decision");
 /// The status that a refusal has for the client.
 const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
-/// How often permits that have expired are closed.
 const EXPIRE_EVERY: Duration = Duration::from_millis(250);

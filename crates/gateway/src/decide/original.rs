@@ -31,10 +31,8 @@ pub(crate) struct Original {
     pub(crate) connection: ConnInfo,
 }
 
-/// What is known of such a request besides its headers.
 pub(super) struct Facts {
     pub(super) method: Method,
-    /// In origin form, or `*`.
     pub(super) target: Uri,
     /// `None`: it names no host.
     pub(super) host: Option<HeaderValue>,
@@ -81,9 +79,6 @@ impl Original {
     }
 
     /// The request that a proxy asks about, as NGINX, Traefik, Caddy and others state it.
-    ///
-    /// # Errors
-    /// The fact that is missing, or stated in two ways.
     pub(super) fn of_proxy(
         policy: &AddressPolicy,
         listener: &Arc<Address>,
@@ -130,7 +125,6 @@ const NOT_OF_THE_ORIGINAL: [HeaderName; 18] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// The value of a header, which must not be repeated.
 fn once<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,

@@ -8,13 +8,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::refusals::RefusalWriter;
-use crate::request::brings_near;
 use tollgate_admission::settle::Owed;
 use tollgate_limit::Timestamp;
 use tollgate_limiter::Permit;
 use tollgate_store::clock::Clock;
 
-/// The open permits of all workers.
 #[derive(Debug, Default)]
 pub struct Permits {
     table: Mutex<Table>,
@@ -38,7 +36,6 @@ pub(crate) struct Open {
     pub(crate) expires: Timestamp,
 }
 
-/// Counts keys that a report brings near their end.
 #[derive(Debug)]
 pub(crate) struct NearCounter {
     pub(crate) writer: RefusalWriter,
@@ -58,12 +55,8 @@ impl PermitId {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let digits = text.len() == 32
-            && text
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let number = digits.then(|| u128::from_str_radix(text, 16).ok())??;
-        Some(Self(number))
+        let id = Self(u128::from_str_radix(text, 16).ok()?);
+        (id.to_string() == text).then_some(id)
     }
 }
 
@@ -112,7 +105,6 @@ impl Permits {
         }
     }
 
-    /// Closes the permits that are due at `now`.
     pub fn expire(&self, now: Timestamp) {
         self.close_due(|due| due <= now);
     }
@@ -178,11 +170,6 @@ impl Drop for Slot<'_> {
 }
 
 impl Open {
-    /// Whether a report may state a cost for the limit of this name.
-    pub(crate) fn is_settled_by_cost(&self, limit: &str) -> bool {
-        self.owed.is_settled_by_cost(limit)
-    }
-
     /// Settles by a report; returns what the limits are charged now.
     pub(crate) fn settle(
         self,
@@ -200,10 +187,7 @@ impl Open {
         let mut charged = Vec::with_capacity(first.len());
         for (charge, first) in permit.open_charges().zip(first) {
             if let Some(NearCounter { writer, clock }) = &near {
-                writer.spent(charge.limit, charge.key, charge.window_end);
-                if brings_near(&charge, first) {
-                    writer.near(charge.limit, charge.key, clock.now());
-                }
+                writer.settled(&charge, first, clock.now());
             }
             charged.push((charge.limit.name.to_string(), charge.units));
         }

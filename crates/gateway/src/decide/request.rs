@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 
 use http::header::ORIGIN;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 
 use crate::decide::{DECISION, NearCounter, Open, Original, PERMIT, PermitId, Permits, Slot};
 use crate::forward::Forwarded;
@@ -20,7 +20,7 @@ use tollgate_admission::{Account, Admission, Judged, Refusal, RequestView, Step}
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::{Cause, Deciding, Decision, wait_until};
 use tollgate_policy::{Claims, FilledEdits};
-use tollgate_response::{DecisionId, RefusalForm};
+use tollgate_response::RefusalForm;
 
 impl Gateway {
     /// Decides about `original`: 200 with quota headers, or the refusal that its client would get.
@@ -78,8 +78,7 @@ impl Gateway {
             Err(rejection) => {
                 context.keep_refusal(&rejection, &request);
                 let id = HeaderValue::from_str(context.id().as_str()).expect("hexadecimal digits");
-                let mut response =
-                    respond::refuse(context, &rejection, &form, edits, HeaderMap::new());
+                let mut response = respond::refuse(context, &rejection, &form, edits);
                 response.headers_mut().insert(DECISION, id);
                 response
             }
@@ -117,17 +116,18 @@ impl Gateway {
         }
     }
 
-    /// Begins a decision about claims that a program names. `asked`: the request of the program.
+    /// Begins a decision about claims that a program names, by their limit or together. It is counted
+    /// and logged as the request of the program (`asked`), with the status of the decision.
     pub(crate) fn open_draw(
         &self,
         snapshot: &HeldSnapshot,
         asked: &Request<()>,
         claims: Claims,
-    ) -> RecordedDraw {
+    ) -> Box<RequestContext> {
         let mut headers = RequestHeaders::of(asked.headers());
         let mut context = RequestContext::open(&self.side, snapshot, asked, &mut headers, None);
         context.account.claims = claims;
-        RecordedDraw(context)
+        context
     }
 
     /// What a request draws from that is decided together with others.
@@ -180,32 +180,25 @@ impl Gateway {
     pub(crate) fn now(&self) -> Timestamp {
         self.side.shared.clock.now()
     }
-}
 
-/// A decision about claims that a program names, by their limit or together. It is counted and
-/// logged as the request of the program, with the status of the decision.
-pub(crate) struct RecordedDraw(Box<RequestContext>);
-
-impl RecordedDraw {
     /// Draws all claims or none. Charges that a report can still correct are kept in `permits`;
     /// returns the name of their permit.
-    pub(crate) async fn draw(
-        &mut self,
-        gateway: &Gateway,
+    pub(crate) async fn draw_recorded(
+        &self,
         snapshot: &Snapshot,
+        context: &mut RequestContext,
         permits: &Permits,
     ) -> Result<Option<PermitId>, Rejection> {
-        let Self(context) = self;
         let (deciding, policy) = (&snapshot.deciding, &snapshot.policy);
         // Reserved before anything is charged.
         let slot = permits.reserve(deciding.permits);
-        match gateway.draw_claims(snapshot, context).await {
+        match self.draw_claims(snapshot, context).await {
             Decision::Allow(permit) => {
                 let hold = permit.hold();
                 context.account.judged = Judged::Permitted(permit);
                 context.count_near();
                 if hold.0 > 0 {
-                    let (clock, held) = (&gateway.side.shared.clock, &gateway.side.shared.held);
+                    let (clock, held) = (&self.side.shared.clock, &self.side.shared.held);
                     wait_counted(held, wait_until(clock, clock.now().after(hold))).await;
                 }
                 context.account.keep_charges();
@@ -224,36 +217,9 @@ impl RecordedDraw {
         let charged = |rule: &usize| charges.iter().any(|one| one.rule == *rule);
         let rules: Vec<usize> = (0..policy.rules.len()).filter(charged).collect();
         context.account.owe(policy, rules.into_iter());
-        gateway.keep_open(context, slot, deciding.permit_expiry)
+        self.keep_open(context, slot, deciding.permit_expiry)
     }
 
-    /// The decision's id, as it appears in the log.
-    pub(crate) fn id(&self) -> DecisionId {
-        self.0.id()
-    }
-
-    pub(crate) fn claims(&self) -> &Claims {
-        &self.0.account.claims
-    }
-
-    pub(crate) fn judged(&self) -> &Judged {
-        &self.0.account.judged
-    }
-
-    pub(crate) fn close(mut self, rejection: Option<&Rejection>, asked: &Request<()>) {
-        let context = &mut self.0;
-        let mut response = Response::new(());
-        if let Some(rejection) = rejection {
-            context.keep_refusal(rejection, asked);
-            *response.status_mut() = context.turned_away(rejection);
-        }
-        context.answered(&response, None, Cause::Gateway, false);
-        self.0.close(0, None);
-    }
-}
-
-impl Gateway {
-    /// Draws the claims of the context, all of them or none.
     pub(super) async fn draw_claims(
         &self,
         snapshot: &Snapshot,
@@ -271,4 +237,19 @@ impl Gateway {
         context.store_took(self.side.shared.clock.now().since(now));
         decision
     }
+}
+
+/// Counts and logs a decision about claims that a program names.
+pub(crate) fn close_draw(
+    mut context: Box<RequestContext>,
+    rejection: Option<&Rejection>,
+    asked: &Request<()>,
+) {
+    let mut response = Response::new(());
+    if let Some(rejection) = rejection {
+        context.keep_refusal(rejection, asked);
+        *response.status_mut() = context.turned_away(rejection);
+    }
+    context.answered(&response, None, Cause::Gateway, false);
+    context.close(0, None);
 }

@@ -80,7 +80,6 @@ impl Return {
 }
 
 impl Report {
-    /// Settles the charges of the permit and closes it.
     pub(super) fn carry_out(&self, permits: &Permits) -> Result<Settled, Refused> {
         let status = self.status.map(StatusCode::from_u16).transpose();
         let status = status.map_err(|_| Refused::bad("`status` is not a status of HTTP."))?;
@@ -92,7 +91,7 @@ impl Report {
         let known = |open: &Open| match &self.units {
             Some(Units::Each(units)) => units
                 .keys()
-                .find(|limit| !open.is_settled_by_cost(limit))
+                .find(|limit| !open.owed.is_settled_by_cost(limit))
                 .map_or(Ok(()), |limit| {
                     Err(Refused::bad(format!(
                         "no charge of the limit `{limit}` is open under this permit."

@@ -102,7 +102,6 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The largest length of the list of turns.
 const TURNS_MAX: i64 = 4096;
 
 #[cfg(test)]

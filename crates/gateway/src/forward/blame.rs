@@ -38,26 +38,13 @@ pub enum ServerSign {
 /// The client's part in the outcome of a request: its upload and its deadline.
 #[derive(Clone, Copy)]
 pub(super) struct ClientsPart<'o> {
-    progress: Option<&'o Progress>,
-    deadline: Option<CallersDeadline>,
-    deadline_is_kept: bool,
+    pub(super) progress: Option<&'o Progress>,
+    /// The deadline that the client states, and whether the gateway keeps it.
+    pub(super) deadline: Option<CallersDeadline>,
+    pub(super) deadline_is_kept: bool,
 }
 
-impl<'o> ClientsPart<'o> {
-    /// `progress` is the state of the client's body, `deadline` the deadline that the client states.
-    /// `deadline_is_kept` says whether the gateway keeps it.
-    pub(super) fn new(
-        progress: Option<&'o Progress>,
-        deadline: Option<CallersDeadline>,
-        deadline_is_kept: bool,
-    ) -> Self {
-        Self {
-            progress,
-            deadline,
-            deadline_is_kept,
-        }
-    }
-
+impl ClientsPart<'_> {
     /// Whether the gateway ever waited for the client's body.
     pub(super) fn was_waited_for(self) -> bool {
         self.progress.is_some_and(|progress| progress.waited.get())
@@ -130,13 +117,11 @@ impl<'o> ClientsPart<'o> {
         self.progress.is_some_and(by_upload) || self.deadline.is_some_and(by_deadline)
     }
 
-    /// Whether the request has not arrived completely.
     fn is_unfinished(self) -> bool {
         self.progress
             .is_some_and(|progress| !progress.arrived.get())
     }
 
-    /// Whether the request has not arrived completely, and arrives slowly.
     fn is_slow_upload(self) -> bool {
         self.is_unfinished() && self.progress.is_some_and(Progress::is_slow)
     }

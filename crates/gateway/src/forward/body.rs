@@ -32,9 +32,7 @@ pub enum ResponseBody {
     Bytes(Bytes),
     /// Streamed from an HTTP/1 upstream, whose connection it drives.
     Http1(Box<UpstreamHttp1>),
-    /// Streamed from an HTTP/2 upstream.
     Http2(Box<UpstreamHttp2>),
-    /// The request's own body, sent back.
     Echo(Box<EchoBody>),
 }
 
@@ -85,7 +83,6 @@ tollgate_policy::labels! {
     }
 }
 
-/// What a body yields when it is polled.
 pub(crate) type FramePoll = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 impl BodyError {
@@ -129,12 +126,6 @@ impl From<Bytes> for ResponseBody {
         } else {
             Self::Bytes(bytes)
         }
-    }
-}
-
-impl From<&'static str> for ResponseBody {
-    fn from(text: &'static str) -> Self {
-        Bytes::from_static(text.as_bytes()).into()
     }
 }
 
@@ -196,7 +187,6 @@ impl Received {
         }
     }
 
-    /// The number of bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, |count| count.get())
     }

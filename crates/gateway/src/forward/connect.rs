@@ -20,12 +20,11 @@ use crate::forward::pool::Connection;
 use tollgate_net::timers;
 use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 
-/// Opens connections to one server.
 pub(super) struct Connector {
     address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     tls_http1: Option<TlsConnector>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     proxy_protocol: ProxyProtocol,
     /// The interval of pings on a silent HTTP/2 connection with open streams.
     ping_every: Duration,
@@ -39,7 +38,6 @@ pub(super) type Http2 = (
     Rc<Ear>,
 );
 
-/// A connection, with the version that both sides agreed on.
 pub(super) enum Opened {
     Http2(Box<Http2>),
     Http1(Box<Connection>),
@@ -47,9 +45,6 @@ pub(super) enum Opened {
 
 impl Connector {
     /// A connector to `server`, with the TLS configuration `tls` if the server uses TLS.
-    ///
-    /// # Errors
-    /// If the server's TLS name is not a valid name.
     pub(super) fn new(
         server: &Server,
         tls: Option<&TlsConnector>,
@@ -57,10 +52,7 @@ impl Connector {
     ) -> Result<Self, ForwardError> {
         let tls = match (&server.tls, tls) {
             (Some(name), Some(connector)) => {
-                let bare = name
-                    .trim_start_matches('[')
-                    .trim_end_matches(']')
-                    .to_owned();
+                let bare = name.trim_matches(['[', ']']).to_owned();
                 let name = ServerName::try_from(bare).map_err(|error| {
                     ForwardError::Tls(format!("`{name}` is no server name: {error}"))
                 })?;
@@ -88,15 +80,8 @@ impl Connector {
         })
     }
 
-    pub(super) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     /// A new HTTP/1 connection, for a request from `client` (which the PROXY protocol header names,
     /// if the upstream uses one).
-    ///
-    /// # Errors
-    /// [`ForwardError::Connect`] and its kin.
     pub(super) async fn http1(
         &self,
         client: Option<SocketAddr>,
@@ -106,9 +91,6 @@ impl Connector {
 
     /// A new HTTP/2 connection. Over TLS, HTTP/2 is used only if ALPN agreed on it (RFC 9113 3.2),
     /// and HTTP/1.1 otherwise.
-    ///
-    /// # Errors
-    /// As [`Connector::http1`].
     pub(super) async fn http2(&self) -> Result<Opened, ForwardError> {
         let stream = self.stream(None, false).await?;
         if self.tls.is_some() && stream.protocol() != Some(tls::HTTP2) {
@@ -200,15 +182,6 @@ impl Connector {
     /// (`members.rs`).
     async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
         TcpStream::connect((host.trim_matches(['[', ']']), port)).await
-    }
-}
-
-impl std::fmt::Debug for Connector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connector")
-            .field("address", &self.address)
-            .field("tls", &self.tls.is_some())
-            .finish_non_exhaustive()
     }
 }
 

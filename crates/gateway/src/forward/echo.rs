@@ -8,8 +8,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, Method, Request, Response};
+use http::request::Parts;
+use http::{Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
+use serde::Serialize;
 
 use super::body::{BodyError, FramePoll, Received, ResponseBody};
 use tollgate_limit::Micros;
@@ -40,12 +42,7 @@ pub fn reflect(
         };
         Response::new(ResponseBody::Echo(Box::new(body)))
     } else {
-        let text = describe(
-            &head.method,
-            head.uri.path(),
-            head.uri.query(),
-            &head.headers,
-        );
+        let text = describe(&head);
         let length = text.len();
         let mut response = Response::new(if head.method == Method::HEAD {
             ResponseBody::Empty
@@ -70,39 +67,27 @@ pub fn reflect(
     response
 }
 
-/// The request's head as JSON; header values that are not UTF-8 are given as Latin-1.
-fn describe(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> String {
-    let mut out = String::with_capacity(256);
-    out.push_str("{\"method\":");
-    quote(&mut out, method.as_str().as_bytes());
-    out.push_str(",\"path\":");
-    quote(&mut out, path.as_bytes());
-    out.push_str(",\"query\":");
-    match query {
-        Some(query) => quote(&mut out, query.as_bytes()),
-        None => out.push_str("null"),
-    }
-    out.push_str(",\"headers\":[");
-    for (i, (name, value)) in headers.iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        out.push('[');
-        quote(&mut out, name.as_str().as_bytes());
-        out.push(',');
-        quote(&mut out, value.as_bytes());
-        out.push(']');
-    }
-    out.push_str("]}\n");
-    out
+#[derive(Serialize)]
+struct Description<'r> {
+    method: &'r str,
+    path: &'r str,
+    query: Option<&'r str>,
+    headers: Vec<(&'r str, String)>,
 }
 
-fn quote(out: &mut String, bytes: &[u8]) {
-    out.push('"');
-    for &byte in bytes {
-        tollgate_response::escape_json_char(out, char::from(byte));
-    }
-    out.push('"');
+/// The request's head as JSON, with header values as Latin-1.
+fn describe(head: &Parts) -> String {
+    let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect();
+    let headers = head.headers.iter();
+    let description = Description {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query(),
+        headers: headers
+            .map(|(name, value)| (name.as_str(), text(value)))
+            .collect(),
+    };
+    serde_json::to_string(&description).unwrap_or_default() + "\n"
 }
 
 #[derive(Debug)]
@@ -158,15 +143,13 @@ mod tests {
 
     #[test]
     fn a_request_is_described_as_json_whatever_it_holds() {
-        let mut headers = HeaderMap::new();
-        headers.insert(
-            "x-odd",
-            HeaderValue::from_bytes(b"a\"b\\c\xe9").expect("visible bytes"),
-        );
-        let text = describe(&Method::GET, "/a", Some("b=\"c\""), &headers);
+        let odd = HeaderValue::from_bytes(b"a\"b\\c\xe9").expect("visible bytes");
+        let request = Request::get("/a?b=%22c%22").header("x-odd", odd);
+        let (head, ()) = request.body(()).expect("a request").into_parts();
+        let text = describe(&head);
         let json: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
         assert_eq!(json["method"], "GET");
-        assert_eq!(json["query"], "b=\"c\"");
+        assert_eq!(json["query"], "b=%22c%22");
         assert_eq!(json["headers"][0][1], "a\"b\\c\u{e9}");
     }
 }

@@ -8,7 +8,6 @@ use tollgate_http1::Malformed;
 use tollgate_limiter::Cause;
 use tollgate_net::client::Failure;
 
-/// The reason why a request got no response from its upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     #[error("cannot connect")]
@@ -142,10 +141,6 @@ impl ForwardError {
             | Self::GoingAway => (Cause::Client, ServerSign::Nothing),
         };
         Blame { cause, sign }
-    }
-
-    pub const fn cause(&self) -> Cause {
-        self.blame().cause
     }
 
     /// Whether the upstream ended the stream or the connection in place of a response.

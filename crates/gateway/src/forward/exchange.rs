@@ -16,21 +16,17 @@ use super::server::ServerState;
 use super::upstreams::UpstreamState;
 use super::{ForwardError, Forwarded};
 
-/// Sends `outgoing` to `server`.
-///
-/// # Errors
-/// The reason why there is no response. After a connect error the request is still in `outgoing`,
-/// and may be sent to another server.
+/// After a connect error the request is still in `outgoing`, and may be sent to another server.
 pub(super) async fn exchange(
     upstream: &UpstreamState,
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
 ) -> Result<Forwarded, ForwardError> {
     let slot = outgoing.in_time(pin!(server.pool.slot())).await??;
-    if server.speaks_http2 && !server.http2_pool.prefers_http1() {
+    if server.speaks_http2 && !server.http2_pool.prefers_http1.get() {
         return Box::pin(http2(upstream, server, outgoing, slot)).await;
     }
-    let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool().take(cx))).await;
+    let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool.take(cx))).await;
     let (connection, slot) = match idle {
         Some(connection) => (connection, slot),
         // The server may have changed to HTTP/2 by now.

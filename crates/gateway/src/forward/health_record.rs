@@ -11,7 +11,6 @@ use super::incidents::{Incidents, ServerHealth, ServerStatus};
 use tollgate_policy::upstream::{Eject, Health, Upstream};
 use tollgate_telemetry::metrics::Samples;
 
-/// The health record of one server.
 #[derive(Debug)]
 pub(super) struct HealthRecord {
     eject: Eject,
@@ -35,7 +34,6 @@ pub(super) struct HealthRecord {
 }
 
 impl HealthRecord {
-    /// A server of `upstream`, considered healthy until it fails.
     pub(super) fn new(upstream: &Upstream, server: String) -> Self {
         Self {
             eject: upstream.eject,
@@ -199,7 +197,6 @@ impl HealthRecord {
         fastrand::u128(..100) < (u128::from(since) * 100 / u128::from(whole)).max(10)
     }
 
-    /// Exports the metrics of this `server` of `upstream`.
     pub(super) fn samples(&self, upstream: &str, server: &str, samples: &mut Samples) {
         let labels = [("upstream", upstream), ("server", server)];
         let one = |holds: bool| f64::from(u8::from(holds));
@@ -257,7 +254,6 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The largest number of times that a pause is doubled.
 const PAUSE_DOUBLINGS: u32 = 5;
 
 #[cfg(test)]

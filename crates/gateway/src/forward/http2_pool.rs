@@ -30,7 +30,6 @@ type Connection =
 /// Before a server's settings arrive, its limit on streams is unknown. Until then the connection
 /// carries one stream, and later requests wait for the settings: streams above the server's limit
 /// would wait inside the library and could not be moved.
-#[derive(Debug)]
 pub(super) struct Http2Pool {
     open: RefCell<Vec<Rc<Http2Connection>>>,
     /// The largest number of connections that accept streams.
@@ -38,17 +37,14 @@ pub(super) struct Http2Pool {
     /// Held while a connection is opened: other requests wait for it, instead of opening one each.
     opening: tokio::sync::Mutex<()>,
     /// Whether the server agreed on HTTP/1.1 on the last connect.
-    prefers_http1: Cell<bool>,
-    /// The number of failed attempts to open one.
+    pub(super) prefers_http1: Cell<bool>,
     failures: Cell<u64>,
     /// The number of sweeps that an idle connection survives.
     age_max: u64,
     turn: Cell<u64>,
 }
 
-/// The place where a request is sent.
 pub(super) enum Placed {
-    /// A stream of an HTTP/2 connection.
     Stream(StreamSlot),
     /// A new HTTP/1.1 connection, because the server does not support HTTP/2.
     Http1(Box<Client<Stream, RequestBody>>),
@@ -59,7 +55,6 @@ struct Http2Connection {
     connection: Connection,
     streams: Cell<usize>,
     ear: Rc<Ear>,
-    /// Whether it accepts no more streams.
     retired: Cell<bool>,
     /// Whether a stream has reported that it broke.
     broken: Cell<bool>,
@@ -114,11 +109,7 @@ impl Http2Pool {
 
     /// Returns a place for one stream on a connection with room; opens one with `connector` if
     /// there is none.
-    ///
-    /// # Errors
-    /// If none can be opened, and [`ForwardError::Overloaded`] if there are too many, or if the
-    /// attempts of others take too long. A request that waited for another's failed attempt does
-    /// not start one more.
+    /// A request that waited for another's failed attempt does not start one more.
     pub(super) async fn place(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         if self.prefers_http1.get() {
             // Such connections are not shared, so no request has to wait for another's.
@@ -126,7 +117,7 @@ impl Http2Pool {
         }
         let failures = self.failures.get();
         // Waiting through several attempts of other requests is no failure of the server.
-        let turn = within(connector.timeout(), self.opening.lock()).await;
+        let turn = within(connector.timeout, self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
         if let Some(place) = self.free() {
             return Ok(Placed::Stream(place));
@@ -144,11 +135,8 @@ impl Http2Pool {
     }
 
     /// Returns a place for the first stream of a connection that is opened for it.
-    ///
-    /// # Errors
-    /// As [`Http2Pool::place`].
     pub(super) async fn fresh(&self, connector: &Connector) -> Result<Placed, ForwardError> {
-        let turn = within(connector.timeout(), self.opening.lock()).await;
+        let turn = within(connector.timeout, self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
         self.open
             .borrow_mut()
@@ -196,10 +184,6 @@ impl Http2Pool {
 
     /// Returns a place on the connection opened last, if the server's settings are pending and turn
     /// out to leave room.
-    ///
-    /// # Errors
-    /// If they do not arrive within the connect timeout: the connection accepts no more streams
-    /// then.
     async fn settled(&self, connector: &Connector) -> Result<Option<StreamSlot>, ForwardError> {
         let fresh = self
             .open
@@ -208,10 +192,7 @@ impl Http2Pool {
             .find(|lane| !lane.ear.is_settled())
             .map(Rc::clone);
         let Some(lane) = fresh else { return Ok(None) };
-        if within(connector.timeout(), lane.ear.settled())
-            .await
-            .is_err()
-        {
+        if within(connector.timeout, lane.ear.settled()).await.is_err() {
             lane.retired.set(true);
             return Err(ForwardError::ConnectTimeout);
         }
@@ -226,11 +207,6 @@ impl Http2Pool {
         open.iter()
             .find(|lane| lane.has_room())
             .map(|lane| StreamSlot::on(Rc::clone(lane)))
-    }
-
-    /// Whether the server agreed on HTTP/1.1 on the last connect.
-    pub(super) const fn prefers_http1(&self) -> bool {
-        self.prefers_http1.get()
     }
 
     /// Closes connections that have been idle for too long. Called once a second.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Whether a server receives requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerHealth {
     Up,
@@ -34,14 +33,12 @@ pub struct ServerStatus {
     pub server: String,
     /// Whether it receives requests; `None`: no worker has had a request for it yet.
     pub state: Option<ServerHealth>,
-    /// How long it has been in this state.
     pub held_for: Duration,
     /// Its last failure, and how long ago that was.
     pub last_error: Option<(Duration, String)>,
 }
 
 impl ServerStatus {
-    /// The status of a server for which no worker has had a request.
     pub(super) fn unused(server: String) -> Self {
         Self {
             server,
@@ -52,7 +49,6 @@ impl ServerStatus {
     }
 }
 
-/// The failures of one server that are logged and remembered.
 #[derive(Debug)]
 pub(super) struct Incidents {
     upstream: Arc<str>,
@@ -78,7 +74,6 @@ struct Kind {
 }
 
 impl Incidents {
-    /// Creates the record without a failure.
     pub(super) fn new(upstream: &Arc<str>, server: String) -> Self {
         let history = History {
             state: ServerHealth::Up,
@@ -120,11 +115,8 @@ impl Incidents {
         history.last_error = Some((now, cause.clone()));
         drop(history);
         let (upstream, server) = (&*self.upstream, self.server.as_str());
-        if unlogged > 0 {
-            tracing::warn!(upstream, server, kind, error = %cause, unlogged, "an upstream's server failed");
-        } else {
-            tracing::warn!(upstream, server, kind, error = %cause, "an upstream's server failed");
-        }
+        let unlogged = (unlogged > 0).then_some(unlogged);
+        tracing::warn!(upstream, server, kind, error = %cause, unlogged, "an upstream's server failed");
     }
 
     /// Records that the server is in `state` from now on; logged if that is new.
@@ -186,14 +178,12 @@ pub(super) fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        // Writing into a string does not fail.
         let _ = write!(text, ": {cause}");
         source = cause.source();
     }
     text
 }
 
-/// How often one kind of failure of one server is logged.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

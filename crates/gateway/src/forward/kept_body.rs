@@ -13,7 +13,6 @@ use http_body::{Frame, SizeHint};
 use super::request_body::{BodySource, RequestBody};
 use crate::forward::body::{BodyError, FramePoll};
 
-/// The body, with the part that was sent.
 #[derive(Debug)]
 pub(super) struct KeptBody {
     source: RefCell<BodySource>,
@@ -32,7 +31,6 @@ struct Sent {
     lost: bool,
     /// How many of the kept bytes the present turn has sent.
     at: usize,
-    /// Whether the present turn has sent the trailers.
     trailed: bool,
 }
 
@@ -44,7 +42,6 @@ pub(super) struct Turn {
 }
 
 impl KeptBody {
-    /// Creates it; nothing of `source` has been sent.
     pub(super) fn new(source: BodySource) -> Rc<Self> {
         Rc::new(Self {
             source: RefCell::new(source),
@@ -57,7 +54,7 @@ impl KeptBody {
     pub(super) fn again(self: &Rc<Self>) -> RequestBody {
         let turn = self.turn.get() + 1;
         self.turn.set(turn);
-        self.source.borrow().progress().restart();
+        self.source.borrow().progress.restart();
         self.sent.borrow_mut().restart();
         RequestBody::turn(Turn {
             kept: Rc::clone(self),
@@ -65,7 +62,6 @@ impl KeptBody {
         })
     }
 
-    /// Whether it can be sent from its beginning.
     pub(super) fn is_whole(&self) -> bool {
         !self.sent.borrow().lost
     }
@@ -105,7 +101,6 @@ impl Sent {
         self.release();
     }
 
-    /// Releases bytes that will not be sent again.
     fn release(&mut self) {
         if self.lost && self.at >= self.bytes.len() {
             (self.bytes, self.at) = (Vec::new(), 0);
@@ -145,9 +140,9 @@ impl Turn {
         let mut source = self.kept.source.borrow_mut();
         let mut sent = self.kept.sent.borrow_mut();
         if let Some((frame, last)) = sent.replay() {
-            source.progress().piece();
+            source.progress.piece();
             if last && source.is_end_stream() {
-                source.progress().end();
+                source.progress.end();
             }
             return Poll::Ready(Some(Ok(frame)));
         }
@@ -180,7 +175,7 @@ impl Drop for Turn {
     /// Like the drop of a body that is sent once. Another turn may follow, and begins anew.
     fn drop(&mut self) {
         if self.turn == self.kept.turn.get() {
-            self.kept.source.borrow().progress().end();
+            self.kept.source.borrow().progress.end();
         }
     }
 }

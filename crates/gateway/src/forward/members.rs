@@ -31,20 +31,17 @@ pub(super) struct Members {
     asked: Notify,
 }
 
-/// The servers from which one is chosen.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Roster {
     pub(super) servers: Vec<Rc<ServerState>>,
     /// The servers' indices, repeated by weight, for round robin.
     pub(super) turns: Vec<usize>,
 }
 
-/// A server that the file gives by name.
 struct Name {
     index: usize,
     host: String,
     port: u16,
-    /// The last answer that contained addresses.
     addresses: RefCell<Vec<SocketAddr>>,
     rounds: Cell<u64>,
     failure: RefCell<Option<String>>,
@@ -55,19 +52,8 @@ struct Name {
     wanted: Rc<Notify>,
 }
 
-impl std::fmt::Debug for Members {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members")
-            .field("roster", &self.roster)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Members {
     /// The servers of `upstream`; starts to look up their names.
-    ///
-    /// # Errors
-    /// If TLS towards it cannot be set up.
     pub(super) fn new(
         upstream: &Arc<Upstream>,
         health: &UpstreamHealth,
@@ -111,16 +97,12 @@ impl Members {
         Ok(members)
     }
 
-    /// The present servers, without waiting for names.
     pub(super) fn now(&self) -> Rc<Roster> {
         Rc::clone(&self.roster.borrow())
     }
 
     /// The present servers; at least one, if there can be one. A name that is still being looked up
     /// delays no request while there are other servers.
-    ///
-    /// # Errors
-    /// If no name has an address, or the resolver takes longer than the connect timeout.
     pub(super) async fn roster(&self) -> Result<Rc<Roster>, ForwardError> {
         let roster = self.now();
         if self.names.is_empty() || !roster.servers.is_empty() {
@@ -304,11 +286,7 @@ impl Name {
         let ServerAddress::Tcp(host, port) = &server.address else {
             return None;
         };
-        let is_address = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<IpAddr>()
-            .is_ok();
+        let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
         if is_address || host == "localhost" {
             return None;
         }
@@ -326,7 +304,6 @@ impl Name {
     }
 }
 
-/// `server` at one of its addresses.
 fn at(server: &Server, address: &SocketAddr) -> Server {
     Server {
         address: ServerAddress::Tcp(address.ip().to_string(), address.port()),
@@ -344,7 +321,7 @@ async fn look_up(members: Weak<Members>, place: usize) {
         let name = &held.names[place];
         let (host, port, wanted) = (name.host.clone(), name.port, Rc::clone(&name.wanted));
         let (resolver, every) = (
-            held.health.resolver(),
+            held.health.resolver.clone(),
             Duration::from(held.upstream.resolve_every),
         );
         drop(held);

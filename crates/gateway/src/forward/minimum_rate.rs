@@ -98,7 +98,6 @@ impl MinimumRate {
         (!more.is_zero()).then_some(more)
     }
 
-    /// How long the window has been closed in total.
     fn shut(&self) -> Duration {
         self.window.as_ref().map_or(Duration::ZERO, Window::shut)
     }
@@ -117,7 +116,6 @@ impl MinimumRate {
         self.waited + self.silence()
     }
 
-    /// How long the present wait has lasted.
     fn silence(&self) -> Duration {
         self.wait.as_ref().map_or(Duration::ZERO, |wait| {
             let shut = self.shut().saturating_sub(wait.shut);

@@ -43,12 +43,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::header::VIA;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-use super::headers::HeaderSet;
+use super::framing::RequestTarget;
 use super::proxy_defaults::ProxyDefaults;
 pub use blame::{Blame, ServerSign};
 use body::{Received, ResponseBody};
@@ -65,21 +66,21 @@ use retry::Again;
 use tollgate_http1::Verbatim;
 use tollgate_limit::Micros;
 use tollgate_limiter::Permit;
-use tollgate_net::server::{Hold, Inbound, Interim, OnUpgrade, Window};
+use tollgate_net::server::{ConnInfo, Hold, Inbound, OnUpgrade};
 use tollgate_policy::routes::Route;
 use tollgate_policy::upstream::Upstream;
-use tollgate_policy::{FilledEdits, Guarded, Peer};
+use tollgate_policy::{FilledEdits, Policy};
 pub use tunnel::{Carried, Tunnel};
 pub use upstream_health::UpstreamHealth;
 use upstreams::{UpstreamState, Upstreams};
 
 /// Forwards requests over the connections of one worker. Not shared between threads.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Forwarder {
     inner: Rc<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
     upstreams: Upstreams,
     swept: Cell<bool>,
@@ -87,30 +88,16 @@ struct Inner {
     unusable_logged: Cell<Option<Instant>>,
 }
 
-/// The properties of a request that the forwarder needs.
 pub struct ForwardContext<'p> {
-    pub peer: Peer,
-    /// Whether the peer is a trusted proxy, whose forwarding headers are extended and not replaced.
-    pub trusted: bool,
-    /// Which headers the request has.
-    pub present: HeaderSet,
-    pub host: Option<HeaderValue>,
-    /// The route: its prefixes, header edits and body bound.
+    pub connection: &'p ConnInfo,
+    pub target: RequestTarget,
+    pub policy: &'p Policy,
+    pub defaults: &'p ProxyDefaults,
     pub route: &'p Route,
-    /// The route's edits of the request headers, with their templates filled.
     pub request_edits: FilledEdits<'p>,
     /// The hash of the caller's identity, for `balance = "identity_hash"`.
     pub caller: u64,
-    /// The largest allowed request body, in bytes.
     pub body_max: Option<u64>,
-    /// Settings that apply to requests of every route.
-    pub defaults: &'p ProxyDefaults,
-    /// Receives interim responses, if the client's connection supports them.
-    pub interim: Option<&'p Interim>,
-    /// The client's flow-control window on its connection, if that is HTTP/2.
-    pub window: Option<&'p Window>,
-    pub guarded: &'p Arc<Guarded>,
-    /// The counter of its received body bytes.
     pub received: Received,
     /// Whether the response headers go to the client unchanged, except for added ones.
     pub verbatim: bool,
@@ -132,11 +119,6 @@ pub struct Forwarded {
 }
 
 impl Forwarder {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A forwarder without connections, which shares the health of servers with others.
     pub fn of(health: UpstreamHealth) -> Self {
         Self {
             inner: Rc::new(Inner {
@@ -174,7 +156,10 @@ impl Forwarder {
             .upstreams
             .state(upstream)
             .inspect_err(|error| self.log_unusable(upstream, error))?;
-        self.keep_swept();
+        // Idle connections are swept once a second while this forwarder lives.
+        if !self.inner.swept.replace(true) {
+            tokio::task::spawn_local(sweep(Rc::downgrade(&self.inner)));
+        }
         let caller = forwarding.caller;
         let defaults = forwarding.defaults;
         let mut outgoing = outgoing::prepare(forwarding, upstream, request)?;
@@ -182,10 +167,11 @@ impl Forwarder {
             let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
             // The version of the upstream's protocol is meaningless to the client.
             let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
-            match (&defaults.via, &mut forwarded.verbatim) {
-                (Some(via), Some(verbatim)) => verbatim.via = Some(via.of_answer(version).clone()),
-                (Some(via), None) => via.add_to_response(forwarded.response.headers_mut(), version),
-                (None, _) => {}
+            if let Some(via) = defaults.via.as_ref().map(|via| via.of_response(version)) {
+                match &mut forwarded.verbatim {
+                    Some(verbatim) => verbatim.via = Some(via),
+                    None => _ = forwarded.response.headers_mut().append(VIA, via),
+                }
             }
             Ok(forwarded)
         })
@@ -257,22 +243,6 @@ impl Forwarder {
             tracing::warn!(upstream = %upstream.name, %error, "an upstream cannot be used");
         }
     }
-
-    /// Starts the task that sweeps idle connections once a second while this forwarder lives.
-    fn keep_swept(&self) {
-        if !self.inner.swept.replace(true) {
-            tokio::task::spawn_local(sweep(Rc::downgrade(&self.inner)));
-        }
-    }
-
-    /// The number of idle connections of all upstreams.
-    pub fn idle_connections(&self) -> usize {
-        let mut sum = 0;
-        self.inner
-            .upstreams
-            .for_each(|server| sum += server.pool.idle());
-        sum
-    }
 }
 
 async fn sweep(forwarder: Weak<Inner>) {
@@ -296,7 +266,6 @@ async fn sweep(forwarder: Weak<Inner>) {
     }
 }
 
-/// Runs hyper's HTTP/2 tasks on this worker.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalExecutor;
 
@@ -320,7 +289,6 @@ struct Upgrade {
 
 /// How many other addresses of a name are tried if connecting to one fails.
 const SIBLINGS_MOST: u32 = 3;
-/// How often a worker logs that an upstream cannot be used.
 const UNUSABLE_EVERY: Duration = Duration::from_secs(1);
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
@@ -333,7 +301,6 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The protocol on which ALPN agreed.
     pub fn protocol(&self) -> Option<&[u8]> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, Method, Request, Version, request};
 use http_body::Body;
@@ -27,15 +27,20 @@ use tollgate_policy::upstream::Upstream;
 
 /// Prepares `request`: removes hop-by-hop headers, adds forwarding headers and the route's edits,
 /// wraps the body.
-///
-/// # Errors
-/// If the path cannot be rewritten as the route requires.
 pub(super) fn prepare(
     forwarding: ForwardContext<'_>,
     upstream: &Upstream,
     request: Request<Inbound>,
 ) -> Result<Box<Outgoing>, ForwardError> {
-    let defaults = forwarding.defaults;
+    let ForwardContext {
+        connection,
+        target,
+        policy,
+        defaults,
+        ..
+    } = forwarding;
+    let peer = connection.peer();
+    let trusted = peer.is_trusted(&policy.address);
     let most = forwarding.body_max;
     if most.is_some_and(|most| request.body().size_hint().lower() > most) {
         return Err(ForwardError::Body(BodyError::TooBig));
@@ -44,7 +49,7 @@ pub(super) fn prepare(
     let received_as = head.version;
     let from_http2 = received_as >= Version::HTTP_2;
     let sends_body = !body.is_end_stream();
-    let mut present = forwarding.present;
+    let mut present = target.present;
     let hop = headers::strip_present(&mut head.headers, &mut present);
     let upgrade = hop.upgrade.and_then(|protocol| {
         let possible = !sends_body && !upstream.http2 && defaults.upgrades_to(&protocol);
@@ -74,16 +79,14 @@ pub(super) fn prepare(
     }
     let via = defaults.via.as_ref();
     let mut origin = None;
-    if !(defaults.egress || forwarding.trusted || upstream.http2)
-        && forwarding.request_edits.is_empty()
-    {
+    if !(defaults.egress || trusted || upstream.http2) && forwarding.request_edits.is_empty() {
         // These headers are not read before they are written.
-        let via = via.map(|via| via.of_request(received_as).clone());
+        let via = via.map(|via| via.of_request(received_as));
         origin = Some(Origin::of_stranger(
             &mut head.headers,
             present,
-            &forwarding.peer,
-            forwarding.host,
+            &peer,
+            target.host,
             via,
         ));
     } else if defaults.egress {
@@ -92,16 +95,10 @@ pub(super) fn prepare(
         head.headers.remove(PROXY_AUTHORIZATION);
         headers::drop_forwarding(&mut head.headers);
     } else {
-        headers::set_forwarding(
-            &mut head.headers,
-            present,
-            &forwarding.peer,
-            forwarding.host,
-            forwarding.trusted,
-        );
+        headers::set_forwarding(&mut head.headers, present, &peer, target.host, trusted);
     }
     if let (Some(via), None) = (via, &origin) {
-        via.add_to_request(&mut head.headers, received_as);
+        head.headers.append(VIA, via.of_request(received_as));
     }
     if !forwarding.request_edits.is_empty() {
         forwarding.request_edits.apply(&mut head.headers);
@@ -137,10 +134,9 @@ pub(super) fn prepare(
     };
     head.uri = rewrite(std::mem::take(&mut head.uri), forwarding.route)?;
 
-    let client = forwarding
-        .peer
+    let client = peer
         .address
-        .map(|address| SocketAddr::new(address, forwarding.peer.port));
+        .map(|address| SocketAddr::new(address, peer.port));
     let (body, progress) = if sends_body {
         let rate = if is_stream(&head.headers, present) {
             0
@@ -151,9 +147,9 @@ pub(super) fn prepare(
             defaults.body_idle,
             rate,
             defaults.body_grace,
-            forwarding.window.cloned(),
+            connection.window.clone(),
         );
-        let guarded = Arc::clone(forwarding.guarded);
+        let guarded = Arc::clone(&policy.guarded);
         let (body, progress) = RequestBody::new(
             body,
             forwarding.body_max,
@@ -184,7 +180,8 @@ pub(super) fn prepare(
             .remove
             .iter()
             .chain(edits.set.iter().map(|(name, _)| name));
-        outgoing.interim = forwarding.interim.map(|interim| interim.without(hidden));
+        let interim = connection.interim.as_ref();
+        outgoing.interim = interim.map(|interim| interim.without(hidden));
     }
     Ok(outgoing)
 }

@@ -17,10 +17,8 @@ use super::{ForwardError, RequestBody, Stream};
 use tollgate_net::client::Client;
 use tollgate_net::timers;
 
-/// An HTTP/1 connection to a server.
 pub type Connection = Client<Stream, RequestBody>;
 
-/// Idle HTTP/1 connections to one server, and the limit on those in use.
 #[derive(Debug)]
 pub struct Pool {
     idle: RefCell<VecDeque<Idle>>,
@@ -45,7 +43,6 @@ struct Idle {
     age_max: u64,
 }
 
-/// The bounds of a [`Pool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub idle: usize,
@@ -54,7 +51,6 @@ pub struct Bounds {
     pub in_use: usize,
     /// The number of requests that may wait for a slot.
     pub pending: usize,
-    /// How long each may wait.
     pub queue_timeout: Duration,
 }
 
@@ -103,7 +99,6 @@ impl Pool {
         })
     }
 
-    /// Whether a request would get a slot at once.
     pub fn has_room(&self) -> bool {
         self.free.get() > 0 || (self.pending.get() == 0 && self.freed.available_permits() > 0)
     }
@@ -164,23 +159,12 @@ impl Pool {
             turn - idle.since <= idle.age_max && idle.connection.poll_idle(cx).is_pending()
         });
     }
-
-    pub fn idle(&self) -> usize {
-        self.idle.borrow().len()
-    }
 }
 
 /// A slot of a server's concurrent requests; released on drop.
 #[derive(Debug)]
 pub struct Slot {
-    pool: Rc<Pool>,
-}
-
-impl Slot {
-    /// The pool to which this slot belongs.
-    pub const fn pool(&self) -> &Rc<Pool> {
-        &self.pool
-    }
+    pub(super) pool: Rc<Pool>,
 }
 
 impl Drop for Slot {

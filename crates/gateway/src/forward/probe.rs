@@ -15,7 +15,6 @@ use super::{ForwardError, RequestBody, outgoing};
 use tollgate_net::timers;
 use tollgate_policy::upstream::{Health, HostPolicy};
 
-/// Checks `server` until it is no longer used.
 pub(super) async fn run(server: Weak<ServerState>, health: Health) {
     let mut watch = None;
     loop {
@@ -70,7 +69,7 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
                     let _ = connection.await;
                 });
                 *request.version_mut() = Version::HTTP_2;
-                let request = addressed(request, host, server, true)?;
+                outgoing::address(&mut request, host, &server.server, true)?;
                 let response = sender
                     .send_request(request)
                     .await
@@ -79,21 +78,9 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
             }
         },
     };
-    let (head, _) = addressed(request, host, server, false)?.into_parts();
-    let mut headers = head.headers;
-    connection.ask(&head.method, &head.uri, &mut headers, None, false);
+    outgoing::address(&mut request, host, &server.server, false)?;
+    let (mut head, _) = request.into_parts();
+    connection.ask(&head.method, &head.uri, &mut head.headers, None, false);
     let response = std::future::poll_fn(|cx| connection.poll_response(cx, |_, _| ())).await;
     response.map(|head| head.status).map_err(ForwardError::from)
-}
-
-fn addressed(
-    mut request: Request<RequestBody>,
-    host: &HostPolicy,
-    server: &ServerState,
-    http2: bool,
-) -> Result<Request<RequestBody>, ForwardError> {
-    let uri = std::mem::take(request.uri_mut());
-    *request.uri_mut() =
-        outgoing::address(uri, request.headers_mut(), host, &server.server, http2)?;
-    Ok(request)
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use proxy_header::{ProxiedAddress, ProxyHeader};
 use tollgate_policy::upstream::ProxyProtocol;
 
 /// The header of a connection to `to` that carries a request from `from`; empty if none is sent.
@@ -10,53 +11,23 @@ pub(super) fn header(
     from: Option<SocketAddr>,
     to: Option<SocketAddr>,
 ) -> Vec<u8> {
-    let ends = from.zip(to).map(|(from, to)| one_family(from, to));
+    let header = match from.zip(to) {
+        Some((from, to)) => ProxyHeader::with_address(one_family(from, to)),
+        None => ProxyHeader::with_local(),
+    };
+    let mut out = Vec::new();
     match version {
-        ProxyProtocol::Off => Vec::new(),
-        ProxyProtocol::V1 => match ends {
-            Some((from, to)) => {
-                let family = if from.is_ipv4() { "TCP4" } else { "TCP6" };
-                format!(
-                    "PROXY {family} {} {} {} {}\r\n",
-                    from.ip(),
-                    to.ip(),
-                    from.port(),
-                    to.port()
-                )
-                .into_bytes()
-            }
-            None => b"PROXY UNKNOWN\r\n".to_vec(),
-        },
-        ProxyProtocol::V2 => binary(ends),
+        ProxyProtocol::Off => Ok(()),
+        ProxyProtocol::V1 => header.encode_v1(&mut out),
+        ProxyProtocol::V2 => header.encode_v2(&mut out),
     }
-}
-
-fn binary(ends: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
-    let mut out = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
-    let Some((from, to)) = ends else {
-        out.extend_from_slice(&[0x20, 0x00, 0, 0]);
-        return out;
-    };
-    let (family, length) = if from.is_ipv4() {
-        (0x11, 12)
-    } else {
-        (0x21, 36)
-    };
-    out.extend_from_slice(&[0x21, family, 0, length]);
-    for end in [from, to] {
-        match end.ip() {
-            IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
-            IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
-        }
-    }
-    out.extend_from_slice(&from.port().to_be_bytes());
-    out.extend_from_slice(&to.port().to_be_bytes());
+    .expect("two addresses of one family can be encoded");
     out
 }
 
-/// Converts both ends to one address family, because the header supports only one. An IPv4 end
-/// beside an IPv6 one becomes a mapped address.
-fn one_family(from: SocketAddr, to: SocketAddr) -> (SocketAddr, SocketAddr) {
+/// The header supports only one address family, so an IPv4 end beside an IPv6 one becomes a mapped
+/// address.
+fn one_family(from: SocketAddr, to: SocketAddr) -> ProxiedAddress {
     let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     let mapped = |end: SocketAddr| match end.ip() {
         IpAddr::V4(address) => SocketAddr::new(address.to_ipv6_mapped().into(), end.port()),
@@ -64,9 +35,9 @@ fn one_family(from: SocketAddr, to: SocketAddr) -> (SocketAddr, SocketAddr) {
     };
     let (from, to) = (plain(from), plain(to));
     if from.is_ipv4() == to.is_ipv4() {
-        (from, to)
+        ProxiedAddress::stream(from, to)
     } else {
-        (mapped(from), mapped(to))
+        ProxiedAddress::stream(mapped(from), mapped(to))
     }
 }
 

@@ -31,7 +31,6 @@ pub(super) struct Outgoing {
     pub(super) request: Option<Request<RequestBody>>,
     pub(super) progress: Option<Rc<Progress>>,
     pub(super) gate: Option<Arc<Gate>>,
-    /// The client's side of an upgrade that it requested.
     pub(super) upgrade: Option<Upgrade>,
     pub(super) timeouts: UpstreamTimeouts,
     /// The deadline for the end of the response.
@@ -47,17 +46,13 @@ pub(super) struct Outgoing {
     /// Whether the attempt that failed last is no longer among them, and its retry was withdrawn from
     /// the budget.
     pub(super) counted: bool,
-    /// Whether a part of it may have been sent.
     pub(super) was_sent: bool,
-    /// Receives interim responses, if they are passed on.
     pub(super) interim: Option<Interim>,
-    /// Headers that are written after the request's own.
     pub(super) origin: Option<Origin>,
     pub(super) hosted: bool,
     /// Whether the response headers need not be parsed.
     pub(super) verbatim: bool,
     copy: Option<Request<()>>,
-    /// The body of a request that is kept.
     kept: Option<Rc<KeptBody>>,
 }
 
@@ -97,7 +92,7 @@ impl Outgoing {
             gate,
             upgrade: None,
             timeouts: upstream.timeouts,
-            total: earliest(own, said).map(Deadline::after),
+            total: own.into_iter().chain(said).min().map(Deadline::after),
             total_is_clients: is_first && !edits.fixes(&GRPC_TIMEOUT),
             client,
             interim: None,
@@ -109,7 +104,6 @@ impl Outgoing {
         }
     }
 
-    /// Keeps a copy of the request and of its body.
     pub(super) fn keep_copy(&mut self) {
         self.copy = self.request.as_ref().map(head_of);
         self.kept = self
@@ -118,15 +112,11 @@ impl Outgoing {
             .and_then(|request| request.body_mut().keep());
     }
 
-    /// Whether attempts are left after the current one.
     pub(super) const fn has_attempts(&self) -> bool {
         self.attempts > if self.counted { 0 } else { 1 }
     }
 
     /// Waits for `future`, by which nothing is sent, at most until the total time is over.
-    ///
-    /// # Errors
-    /// [`ForwardError::ClientDeadline`] or [`ForwardError::TotalTimeout`] if it has not ended by then.
     pub(super) async fn in_time<F: Future + Unpin>(
         &mut self,
         mut future: F,
@@ -149,7 +139,6 @@ impl Outgoing {
         })
     }
 
-    /// Whether the total time is over.
     pub(super) fn is_over(&self) -> bool {
         self.total.as_ref().is_some_and(Deadline::passed)
     }
@@ -161,7 +150,6 @@ impl Outgoing {
         left.map(Deadline::after)
     }
 
-    /// Records that the head of a response has arrived.
     pub(super) fn response_began(&self) {
         if let Some(progress) = &self.progress {
             progress.has_response.set(true);
@@ -172,11 +160,11 @@ impl Outgoing {
     }
 
     pub(super) fn clients_part(&self) -> ClientsPart<'_> {
-        ClientsPart::new(
-            self.progress.as_deref(),
-            self.callers_deadline,
-            self.total_is_clients,
-        )
+        ClientsPart {
+            progress: self.progress.as_deref(),
+            deadline: self.callers_deadline,
+            deadline_is_kept: self.total_is_clients,
+        }
     }
 
     /// The response with this head and body, and the client's part in it. `verbatim`: the unparsed
@@ -206,7 +194,6 @@ impl Outgoing {
             .map(|progress| Stall::new(Rc::clone(progress), self.timeouts.idle))
     }
 
-    /// Whether there is a copy, including the body.
     pub(super) fn has_copy(&self) -> bool {
         self.copy.is_some() && self.kept.as_ref().is_none_or(|kept| kept.is_whole())
     }
@@ -235,10 +222,6 @@ fn head_of<B>(request: &Request<B>) -> Request<()> {
     *head.version_mut() = request.version();
     *head.headers_mut() = request.headers().clone();
     head
-}
-
-fn earliest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
-    one.into_iter().chain(other).min()
 }
 
 /// How long the client of a gRPC call waits for the complete response; `None` if it is no gRPC

@@ -26,9 +26,7 @@ pub struct RequestBody {
 
 #[derive(Debug)]
 enum Content {
-    /// A body that is sent once.
     Once(BodySource),
-    /// A body that may have to be sent again.
     Kept(Turn),
 }
 
@@ -37,7 +35,7 @@ pub(super) struct BodySource {
     incoming: Inbound,
     /// The bytes that the route still allows.
     left: u64,
-    progress: Rc<Progress>,
+    pub(super) progress: Rc<Progress>,
     received: Received,
     gate: Option<Arc<Gate>>,
     /// The headers that decided about the request; they are removed from its trailers.
@@ -124,10 +122,6 @@ impl RequestBody {
 }
 
 impl BodySource {
-    pub(super) fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
     pub(super) fn is_end_stream(&self) -> bool {
         self.incoming.is_end_stream()
     }

@@ -33,10 +33,6 @@ pub(super) struct Known {
 pub(super) const SILENT: &str = "silent.test";
 
 impl Resolver {
-    /// Looks up the addresses of `host`, with `port`.
-    ///
-    /// # Errors
-    /// If the lookup fails, or the name does not exist.
     pub(super) async fn ask(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::System => tokio::net::lookup_host((host, port))

@@ -33,11 +33,9 @@ pub struct UpstreamHttp1 {
     bounds: Bounds,
 }
 
-/// The state of the exchange to which a body belongs.
 #[derive(Debug)]
 enum Exchange {
     Answering(Lease),
-    /// The request is still being sent.
     Uploading(Upload, Slot),
     Over,
 }
@@ -46,7 +44,6 @@ enum Exchange {
 #[derive(Debug)]
 pub(super) struct Bounds {
     idle: Expiry,
-    /// Used while the request is still being sent.
     stall: Option<Stall>,
     total: Option<Deadline>,
     /// The error is delayed by one poll, so that the preceding bytes are flushed to the client first.
@@ -55,7 +52,6 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The remaining timeouts of `outgoing`.
     pub(super) fn of(outgoing: &Outgoing) -> Self {
         Self {
             idle: Expiry::after(outgoing.timeouts.idle.into()),
@@ -119,13 +115,12 @@ impl Lease {
     /// otherwise.
     pub(super) fn end(mut self) {
         if self.connection.is_reusable() {
-            self.slot.pool().put(self.connection);
+            self.slot.pool.put(self.connection);
         }
     }
 }
 
 impl UpstreamHttp1 {
-    /// The body of the response whose head arrived on the leased connection.
     pub(super) fn new(bounds: Bounds, lease: Lease) -> Self {
         let exchange = if lease.connection.is_sent() {
             Exchange::Answering(lease)
@@ -149,7 +144,6 @@ impl Exchange {
         }
     }
 
-    /// The number of remaining bytes, if known.
     fn left(&self) -> Option<u64> {
         match self {
             Self::Answering(lease) => lease.connection.left(),
@@ -194,27 +188,10 @@ impl Body for UpstreamHttp1 {
 /// A body from an HTTP/2 upstream; dropping it resets its stream.
 #[derive(Debug)]
 pub struct UpstreamHttp2 {
-    incoming: Incoming,
-    bounds: Bounds,
-    _slot: Slot,
-    _place: StreamSlot,
-}
-
-impl UpstreamHttp2 {
-    /// The body `incoming` of a response.
-    pub(super) const fn new(
-        incoming: Incoming,
-        bounds: Bounds,
-        slot: Slot,
-        place: StreamSlot,
-    ) -> Self {
-        Self {
-            incoming,
-            bounds,
-            _slot: slot,
-            _place: place,
-        }
-    }
+    pub(super) incoming: Incoming,
+    pub(super) bounds: Bounds,
+    pub(super) _slot: Slot,
+    pub(super) _place: StreamSlot,
 }
 
 impl Body for UpstreamHttp2 {
@@ -239,9 +216,6 @@ impl Body for UpstreamHttp2 {
 
 /// Builds the client's response from the upstream's: checks and strips its head, wraps its body. A
 /// 101 becomes a tunnel.
-///
-/// # Errors
-/// If its framing is invalid, or if it switches protocols without a request to do so.
 pub(super) fn pass_back(
     head: Parts,
     mut lease: Lease,
@@ -313,10 +287,6 @@ pub(super) fn pass_back(
     Ok(outgoing.forwarded(head, body, verbatim))
 }
 
-/// Checks and strips the head of a response.
-///
-/// # Errors
-/// If its Transfer-Encoding is not exactly one `chunked`.
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     let mut present = headers::HeaderSet::of(&head.headers);
     if present.has(headers::HeaderSet::TRANSFER_ENCODING) {
@@ -337,7 +307,6 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     Ok(hop)
 }
 
-/// A piece of an upstream's body, as the client receives it.
 fn clean(frame: Frame<Bytes>) -> Frame<Bytes> {
     match frame.into_trailers() {
         Ok(mut trailers) => {

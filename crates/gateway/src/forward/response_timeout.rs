@@ -31,17 +31,16 @@ impl<'o> ResponseTimeout<'o> {
             response: Expiry::after(outgoing.timeouts.response.into()),
             total: outgoing.total.as_mut(),
             total_is_clients: outgoing.total_is_clients,
-            clients_part: ClientsPart::new(
-                outgoing.progress.as_deref(),
-                outgoing.callers_deadline,
-                outgoing.total_is_clients,
-            ),
+            clients_part: ClientsPart {
+                progress: outgoing.progress.as_deref(),
+                deadline: outgoing.callers_deadline,
+                deadline_is_kept: outgoing.total_is_clients,
+            },
             gate: outgoing.gate.as_ref(),
             held: None,
         }
     }
 
-    /// Ready when one of them has passed, with the matching error.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<ForwardError> {
         if let Some(total) = &mut self.total
             && total.poll_passed(cx).is_ready()

@@ -15,13 +15,10 @@ use super::{ForwardError, Forwarded, balance, incidents};
 use crate::forward::pool::{Bounds, Pool};
 use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 
-/// One server of an upstream.
-#[derive(Debug)]
 pub(super) struct ServerState {
     pub(super) server: Server,
     /// The index among the upstream's servers of this server, or of the name that resolved to it.
     pub(super) origin: usize,
-    /// The hash of its name, which places callers by their identity.
     pub(super) name_hash: u64,
     pub(super) host: HostPolicy,
     /// Its HTTP/1 connections, and the limit on requests in progress.
@@ -30,18 +27,13 @@ pub(super) struct ServerState {
     pub(super) http2_pool: Http2Pool,
     /// Whether an attempt to connect goes on without its request.
     pub(super) connects_alone: Cell<bool>,
-    /// Its health, shared by all workers.
     pub(super) record: Arc<HealthRecord>,
-    /// Whether it is used with HTTP/2.
     pub(super) speaks_http2: bool,
 }
 
 impl ServerState {
     /// `server` is the one at `origin` of `upstream`, or one of its addresses; `record` is its
     /// health. Starts without a connection.
-    ///
-    /// # Errors
-    /// If its TLS name is not a valid name.
     pub(super) fn new(
         server: &Server,
         origin: usize,
@@ -73,7 +65,6 @@ impl ServerState {
         })
     }
 
-    /// Records the result of a request, for the health of the server.
     pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>) {
         let sign = match result {
             Ok(forwarded) => forwarded.blame.sign,

@@ -28,15 +28,10 @@ pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>,
 }
 
 fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsError> {
-    let own = |what: &str, error: &dyn std::fmt::Display| TlsError {
-        file: PathBuf::from(what),
-        is_of_key: false,
-        what: error.to_string(),
-    };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| own("TLS cannot be set up", &error))?;
+        .map_err(|error| flaw("TLS cannot be set up", &error))?;
     let builder = match &files.ca {
         _ if !files.pinned.is_empty() => {
             let verifier = Pinned::new(files, Arc::clone(&provider))?;
@@ -47,7 +42,7 @@ fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsErr
         Some(file) => builder.with_root_certificates(roots(file)?),
         None => builder
             .with_platform_verifier()
-            .map_err(|error| own("the platform's roots", &error))?,
+            .map_err(|error| flaw("the platform's roots", &error))?,
     };
     let mut config = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => {
@@ -56,10 +51,8 @@ fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsErr
         }
         (None, None) => builder.with_no_client_auth(),
         (Some(alone), None) | (None, Some(alone)) => {
-            return Err(of(
-                alone,
-                &"a client certificate and its key are written together",
-            ));
+            let what = "a client certificate and its key are written together";
+            return Err(flaw(&alone.path, &what));
         }
     };
     config.alpn_protocols = if http2 {
@@ -70,7 +63,6 @@ fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsErr
     Ok(Arc::new(config))
 }
 
-/// The ALPN names of the two versions.
 pub(super) const HTTP2: &[u8] = b"h2";
 pub(super) const HTTP1: &[u8] = b"http/1.1";
 
@@ -90,7 +82,7 @@ impl Pinned {
                 Arc::new(roots(file)?),
                 Arc::clone(&provider),
             );
-            builder.build().map_err(|error| of(file, &error))
+            builder.build().map_err(|error| flaw(&file.path, &error))
         });
         Ok(Self {
             pins: files.pinned.clone(),
@@ -166,7 +158,9 @@ impl ServerCertVerifier for Pinned {
 fn roots(file: &PemFile) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in pem(file).certificates()? {
-        roots.add(certificate).map_err(|error| of(file, &error))?;
+        roots
+            .add(certificate)
+            .map_err(|error| flaw(&file.path, &error))?;
     }
     Ok(roots)
 }
@@ -178,9 +172,10 @@ fn pem(file: &PemFile) -> Pem<'_> {
     }
 }
 
-fn of(file: &PemFile, error: &dyn std::fmt::Display) -> TlsError {
+/// `of`: the file that cannot be used, or what else cannot.
+fn flaw(of: impl Into<PathBuf>, error: &dyn std::fmt::Display) -> TlsError {
     TlsError {
-        file: file.path.clone(),
+        file: of.into(),
         is_of_key: false,
         what: error.to_string(),
     }

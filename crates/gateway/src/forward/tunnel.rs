@@ -24,14 +24,12 @@ pub struct Tunnel {
     /// Bytes that the upstream sent directly after its 101.
     pub(super) early: Bytes,
     pub(super) idle: Micros,
-    /// Whether it carries WebSocket frames (RFC 6455).
     pub(super) websocket: bool,
     pub(super) slot: Slot,
     /// Keeps the client's HTTP/2 connection in use meanwhile.
     pub(super) hold: Option<Hold>,
 }
 
-/// The number of bytes that went through a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     pub up: u64,
@@ -62,6 +60,10 @@ impl Tunnel {
         if self.idle != Micros::ZERO {
             deadline.reset(self.idle.into());
         }
+        let carried = |up: &Direction, down: &Direction| Carried {
+            up: up.read,
+            down: down.read,
+        };
         let (mut seen, mut leaving, mut ending) = (Carried::default(), false, false);
         std::future::poll_fn(|cx| {
             if self.websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready())
@@ -84,17 +86,11 @@ impl Tunnel {
             let one_ended = ways.1.is_ready() || (self.websocket && ways.0.is_ready());
             if one_ended && !ending && !leaving {
                 ending = true;
-                seen = Carried {
-                    up: up.read(),
-                    down: down.read(),
-                };
+                seen = carried(&up, &down);
                 deadline.reset(LAST_WORDS);
             }
             while deadline.poll_passed(cx).is_ready() {
-                let now = Carried {
-                    up: up.read(),
-                    down: down.read(),
-                };
+                let now = carried(&up, &down);
                 if leaving || (ending && self.websocket) || now == seen {
                     return Poll::Ready(());
                 }
@@ -104,10 +100,7 @@ impl Tunnel {
             Poll::Pending
         })
         .await;
-        Carried {
-            up: up.read(),
-            down: down.read(),
-        }
+        carried(&up, &down)
     }
 }
 

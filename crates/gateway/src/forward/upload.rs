@@ -13,7 +13,6 @@ use crate::forward::body::BodyError;
 use crate::forward::pool::Connection;
 use tollgate_net::client::Failure;
 
-/// A connection whose request is still being sent while its response is read.
 #[derive(Debug)]
 pub(super) struct Upload {
     shared: Rc<RefCell<Shared>>,
@@ -39,7 +38,6 @@ impl Drop for Task {
 }
 
 impl Upload {
-    /// Starts to send the rest of the request on `connection`.
     pub(super) fn begin(connection: Box<Connection>) -> Self {
         let shared = Rc::new(RefCell::new(Shared {
             connection,
@@ -66,7 +64,6 @@ impl Upload {
         Self { shared, task }
     }
 
-    /// Polls the next piece of the response's body.
     pub(super) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -82,7 +79,6 @@ impl Upload {
         frame
     }
 
-    /// The number of remaining bytes of the response's body, if known.
     pub(super) fn left(&self) -> Option<u64> {
         self.shared.borrow().connection.left()
     }

@@ -18,7 +18,7 @@ use tollgate_telemetry::metrics::Samples;
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamHealth {
     known: Arc<Mutex<Known>>,
-    resolver: Resolver,
+    pub(super) resolver: Resolver,
     /// The resolver's last answers, for upstreams that a reload recreates.
     pub(super) answers: Answers,
 }
@@ -87,11 +87,6 @@ impl UpstreamHealth {
             .insert((Arc::clone(&upstream.name), name(server)), names)
     }
 
-    pub(super) fn resolver(&self) -> Resolver {
-        self.resolver.clone()
-    }
-
-    /// Uses `table` as the resolver.
     #[cfg(test)]
     pub(super) fn with_names(table: &super::resolver::Table) -> Self {
         Self {
@@ -151,7 +146,6 @@ impl UpstreamHealth {
         all
     }
 
-    /// Exports the metrics of every server that some worker knows.
     pub fn samples(&self, samples: &mut Samples) {
         let mut known: Vec<_> = {
             let known = self.known.lock();

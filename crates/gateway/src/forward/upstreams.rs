@@ -13,8 +13,6 @@ use super::upstream_health::UpstreamHealth;
 use super::{ForwardError, balance};
 use tollgate_policy::upstream::{Balance, Upstream};
 
-/// An upstream with its servers' connections on this worker.
-#[derive(Debug)]
 pub(super) struct UpstreamState {
     pub(super) upstream: Arc<Upstream>,
     pub(super) members: Rc<Members>,
@@ -23,17 +21,14 @@ pub(super) struct UpstreamState {
     budget: Cell<u32>,
 }
 
-/// Every upstream that this worker has used.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Upstreams {
     /// Keyed by the address of the policy's upstream, which each state keeps alive.
     known: RefCell<hashbrown::HashMap<usize, Rc<UpstreamState>>>,
-    /// The health of their servers, shared by all workers.
     health: UpstreamHealth,
 }
 
 impl Upstreams {
-    /// Creates it without upstreams; the health of servers is shared with `health`.
     pub(super) fn new(health: UpstreamHealth) -> Self {
         Self {
             known: RefCell::default(),
@@ -43,9 +38,6 @@ impl Upstreams {
 
     /// The state of `upstream`, created on first use. An upstream that a reload left unchanged
     /// keeps its connections.
-    ///
-    /// # Errors
-    /// If TLS towards it cannot be set up.
     pub(super) fn state(
         &self,
         upstream: &Arc<Upstream>,
@@ -55,22 +47,22 @@ impl Upstreams {
             return Ok(Rc::clone(state));
         }
         let mut known = self.known.borrow_mut();
-        let state = match known.values().find(|state| *state.upstream == **upstream) {
-            Some(same) => Rc::new(UpstreamState {
-                upstream: Arc::clone(upstream),
-                members: Rc::clone(&same.members),
-                next: Cell::new(0),
-                budget: Cell::new(BUDGET_MAX),
-            }),
-            None => Rc::new(UpstreamState::new(upstream, &self.health)?),
+        let same = known.values().find(|state| *state.upstream == **upstream);
+        let members = match same {
+            Some(same) => Rc::clone(&same.members),
+            None => Members::new(upstream, &self.health)?,
         };
-        // Drop upstreams of policies that are no longer used.
+        let state = Rc::new(UpstreamState {
+            upstream: Arc::clone(upstream),
+            members,
+            next: Cell::new(fastrand::usize(..)),
+            budget: Cell::new(BUDGET_MAX),
+        });
         known.retain(|_, state| Arc::strong_count(&state.upstream) > 1);
         known.insert(place, Rc::clone(&state));
         Ok(state)
     }
 
-    /// Calls `each` for every server.
     pub(super) fn for_each(&self, mut each: impl FnMut(&ServerState)) {
         for state in self.known.borrow().values() {
             for server in &state.members.now().servers {
@@ -81,22 +73,12 @@ impl Upstreams {
 }
 
 impl UpstreamState {
-    fn new(upstream: &Arc<Upstream>, health: &UpstreamHealth) -> Result<Self, ForwardError> {
-        Ok(Self {
-            upstream: Arc::clone(upstream),
-            members: Members::new(upstream, health)?,
-            next: Cell::new(fastrand::usize(..)),
-            budget: Cell::new(BUDGET_MAX),
-        })
-    }
-
     /// Records a first attempt: a fifth of them may be retried, so that retries do not overload an
     /// upstream in trouble.
     pub(super) fn deposit(&self) {
         self.budget.set((self.budget.get() + 1).min(BUDGET_MAX));
     }
 
-    /// Whether another attempt may be made.
     pub(super) fn withdraw(&self) -> bool {
         let left = self.budget.get().checked_sub(5);
         self.budget.set(left.unwrap_or_else(|| self.budget.get()));
@@ -182,7 +164,7 @@ mod tests {
     #[test]
     fn retries_are_a_fifth_of_the_requests_in_the_long_run() {
         let upstream = Arc::new(super::super::tests::upstream(([127, 0, 0, 1], 9).into()));
-        let state = UpstreamState::new(&upstream, &UpstreamHealth::default()).expect("no TLS");
+        let state = Upstreams::default().state(&upstream).expect("no TLS");
         let burst = (0..1000).filter(|_| state.withdraw()).count();
         assert_eq!(burst, 100, "a hundred may follow each other");
         let retried = (0..1000).filter(|_| {

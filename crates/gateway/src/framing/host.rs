@@ -1,7 +1,5 @@
 //! The Host of a request: exactly one, valid, and the one that the target names.
 
-use std::cell::RefCell;
-
 use http::header::{HOST, HeaderValue};
 use http::uri::Authority;
 use http::{Request, Version};
@@ -23,7 +21,7 @@ pub(super) fn settle<B>(
     }
     let host = seen.host.as_ref();
     let plain = match host.map(HeaderValue::as_bytes) {
-        Some(text) => checked_host(text)?,
+        Some(text) => check_host(text)?,
         None => None,
     };
     match (request.uri().authority(), host) {
@@ -39,7 +37,7 @@ pub(super) fn settle<B>(
             if let (true, Some(host)) = (same, host) {
                 return Ok((Some(host.clone()), plain));
             }
-            let plain = checked_host(authority.as_str().as_bytes())?;
+            let plain = check_host(authority.as_str().as_bytes())?;
             if version >= Version::HTTP_2 && host.is_some() {
                 return Err(Malformed::Host);
             }
@@ -50,28 +48,7 @@ pub(super) fn settle<B>(
     }
 }
 
-/// [`plain_host`] of a valid Host. The last host is cached, because most requests name the same one
-/// as the request before.
-fn checked_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
-    LAST_HOST.with_borrow_mut(|(last, length)| {
-        if *length > 0 && last == text {
-            return Ok(Some(*length));
-        }
-        let plain = check_host(text)?;
-        if let Some(found) = plain {
-            last.clear();
-            last.extend_from_slice(text);
-            *length = found;
-        }
-        Ok(plain)
-    })
-}
-
-thread_local! {
-    /// The last plain Host, and the length of its name; 0: there was none yet.
-    static LAST_HOST: RefCell<(Vec<u8>, usize)> = const { RefCell::new((Vec::new(), 0)) };
-}
-
+/// [`plain_host`] of a valid Host.
 fn check_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
     let plain = plain_host(text);
     if plain.is_some() || is_host(text) {
@@ -137,33 +114,4 @@ fn is_reg_name(host: &[u8]) -> bool {
         }
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_cached_or_not_gets_the_same_verdict() {
-        let hosts = [
-            "a.example",
-            "",
-            "A.example",
-            "a.example:80",
-            "a.example:99999",
-            "a..b",
-            "[::1]",
-            "a b",
-            "a.exampl",
-        ];
-        let mut dice = fastrand::Rng::with_seed(4);
-        for _ in 0..1000 {
-            let text = hosts[dice.usize(..hosts.len())];
-            assert_eq!(
-                checked_host(text.as_bytes()),
-                check_host(text.as_bytes()),
-                "{text:?}"
-            );
-        }
-    }
 }

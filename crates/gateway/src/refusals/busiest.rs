@@ -18,7 +18,6 @@ pub struct Busy {
     /// The limit, with the numbers of the last event.
     pub limit: Arc<Limit>,
     pub key: KeyBytes,
-    /// The number of events, never too small.
     pub count: u64,
     /// By how much the number may be too large.
     pub error: u64,
@@ -28,7 +27,6 @@ pub struct Busy {
     /// The moment from which the key is admitted again, as of the last event; `None`: it is not
     /// known.
     pub until: Option<Timestamp>,
-    /// The units that the request of the last event asked for.
     pub cost: u64,
 }
 

@@ -35,14 +35,12 @@ impl Example {
 }
 
 impl Latest {
-    /// The latest refusal by `limit`.
     pub fn of_limit(&self, limit: &Limit) -> Option<Exemplar> {
         let same = |one: &&(Arc<Limit>, Example)| is_same(&one.0, limit);
         let (_, example) = self.limits.iter().find(same)?;
         Some(example.exemplar())
     }
 
-    /// The latest refusal for each reason.
     pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, Exemplar)> {
         let reasons = self.reasons.iter();
         reasons.map(|(reason, example)| (*reason, example.exemplar()))

@@ -1,12 +1,10 @@
 //! Keeps the last refusals by limits, so that an operator can ask why a request was refused.
 //!
 //! Every worker has a ring of its own behind a lock that only an operator's question contends for.
-//! A ring has a budget of bytes; the oldest refusals make room for new ones. Beside it every worker
-//! counts which keys were refused most, and which were admitted with at most a fifth of their units
-//! left; another admitted request never comes here.
+//! Beside it every worker counts which keys were refused most, and which were admitted with at most
+//! a fifth of their units left; another admitted request never comes here.
 
 mod busiest;
-mod chunk;
 mod latest;
 mod ring;
 #[cfg(test)]
@@ -14,21 +12,20 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use parking_lot::Mutex;
 
+use crate::request::near;
 use busiest::Busiest;
 pub(crate) use busiest::Event;
 pub use busiest::{Busy, PAUSE, PERIOD};
-#[cfg(feature = "otlp")]
-pub(crate) use chunk::shortened;
 pub use latest::{Example, Latest};
-use ring::{Reading, Ring};
-use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp};
-use tollgate_limiter::{Block, Denied};
-use tollgate_policy::identity::Caller;
+use ring::Ring;
+use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp, Verdict};
+use tollgate_limiter::{Block, Denied, OpenCharge, Outcome};
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::DecisionId;
 use tollgate_telemetry::TraceParent;
@@ -90,38 +87,30 @@ pub struct Counts {
     pub unseen: u64,
 }
 
-/// The properties of a request that its explanation shows. Copied, because a header's value would
-/// keep the whole head of the request alive.
-pub(crate) struct ExplainedRequest<'r> {
-    pub(crate) method: &'r Method,
-    pub(crate) host: &'r str,
-    pub(crate) path: &'r str,
-    pub(crate) client: Option<IpAddr>,
-    pub(crate) route: Option<usize>,
-    pub(crate) caller: Option<&'r Caller>,
-}
-
-pub(crate) struct Decided<'r> {
-    pub(crate) id: u64,
-    pub(crate) trace: Option<TraceParent>,
-    pub(crate) at: Timestamp,
-    pub(crate) status: StatusCode,
-    pub(crate) reason: &'static str,
-    pub(crate) claims: &'r Claims,
-    /// The target of the route that the claims are for: 0 is its own.
-    pub(crate) target: usize,
-    /// `None`: no bucket was asked, because the store did not respond.
-    pub(crate) denied: Option<&'r Denied>,
-}
-
-/// One refused request, as it was decided.
+/// One refused request, with the policy under which it was decided.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub policy: Arc<Policy>,
+    refused: Arc<RefusedRequest>,
+}
+
+impl Deref for Refusal {
+    type Target = RefusedRequest;
+
+    fn deref(&self) -> &RefusedRequest {
+        &self.refused
+    }
+}
+
+/// A refused request. Its texts are copied, because a header's value would keep the whole head of the
+/// request alive.
+#[derive(Debug)]
+pub struct RefusedRequest {
+    pub(crate) id: u64,
+    pub(crate) trace: Option<TraceParent>,
     /// When its head had arrived.
     pub at: Timestamp,
     pub status: StatusCode,
-    /// The word for the refusal in logs and metrics.
     pub reason: &'static str,
     pub method: String,
     /// The requested host as sent; empty: none, or not readable.
@@ -164,10 +153,35 @@ pub struct JudgedLimit {
     /// Whether its refusal refuses the request.
     pub enforced: bool,
     pub outcome: &'static str,
+    refuses: bool,
     /// How the bucket stood; `None`: it was not asked, or a block or a penalty refused the key.
     pub standing: Option<Standing>,
     /// The block that refused the key; `None`: none did.
     pub block: Option<Block>,
+}
+
+impl JudgedLimit {
+    /// What each limit of `claims` decided; `denied` is `None` if no bucket was asked.
+    pub(crate) fn all(claims: &Claims, denied: Option<&Denied>) -> Vec<Self> {
+        let charges = claims.charges().iter().enumerate();
+        charges
+            .map(|(place, charge)| {
+                let outcome = denied.and_then(|denied| denied.outcomes().get(place));
+                let block = outcome.and_then(Outcome::block);
+                let standing = outcome.and_then(Outcome::asked).copied();
+                Self {
+                    limit: charge.limit,
+                    key: claims.key(charge).clone(),
+                    cost: charge.cost,
+                    enforced: charge.enforced,
+                    outcome: outcome.map_or("unasked", Outcome::word),
+                    refuses: outcome.is_some_and(Outcome::refuses),
+                    standing: standing.filter(|_| block.is_none()),
+                    block,
+                }
+            })
+            .collect()
+    }
 }
 
 impl Refusals {
@@ -208,12 +222,11 @@ impl Refusals {
         self.workers.lock().clone()
     }
 
-    /// The refusal with this decision id, if it is still kept.
     pub fn find(&self, id: &str) -> Option<Refusal> {
         let wanted = |number| DecisionId::of(number).as_str() == id;
         self.workers()
             .iter()
-            .find_map(|worker| read(worker).find(wanted))
+            .find_map(|worker| worker.lock().ring.find(wanted))
     }
 
     /// How many refusals are kept, and when the oldest was decided.
@@ -221,7 +234,7 @@ impl Refusals {
         self.workers()
             .iter()
             .fold((0, None), |(count, oldest), worker| {
-                let (more, first) = read(worker).kept();
+                let (more, first) = worker.lock().ring.kept();
                 let oldest = match (oldest, first) {
                     (Some(one), Some(other)) => Some(std::cmp::min(one, other)),
                     (one, other) => one.or(other),
@@ -234,7 +247,7 @@ impl Refusals {
     pub fn latest(&self) -> Latest {
         let mut latest = Latest::default();
         for worker in self.workers() {
-            read(&worker).latest(&mut latest);
+            worker.lock().ring.latest(&mut latest);
         }
         latest
     }
@@ -264,9 +277,7 @@ impl Refusals {
             unseen,
         }
     }
-}
 
-impl Refusals {
     /// The buckets whose key is wanted, with their limit under the numbers of the request: those
     /// that are counted, and those of the last refusals.
     pub fn buckets(
@@ -281,17 +292,11 @@ impl Refusals {
             found.extend(keys.map(|busy| (busy.limit, busy.key)));
         }
         for worker in self.workers() {
-            read(&worker).buckets(wanted, &mut found);
+            worker.lock().ring.buckets(wanted, &mut found);
         }
         found
     }
-}
 
-fn read(worker: &Mutex<Kept>) -> Reading {
-    worker.lock().ring.read()
-}
-
-impl Refusals {
     /// The number of admitted requests that left at most a fifth of the units, by limit, since the
     /// start.
     pub fn near_totals(&self) -> HashMap<Arc<str>, u64> {
@@ -306,7 +311,6 @@ impl Refusals {
 }
 
 impl Busy {
-    /// Adds the events of the same key elsewhere.
     fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.error += other.error;
@@ -330,23 +334,26 @@ impl Busy {
 }
 
 impl RefusalWriter {
+    /// Keeps a request that was refused with these `claims`; `denied` is `None` if no bucket was
+    /// asked, because the store did not respond.
     pub(crate) fn keep(
         &self,
         policy: &Arc<Policy>,
-        asked: &ExplainedRequest<'_>,
-        decided: &Decided<'_>,
+        refused: RefusedRequest,
+        claims: &Claims,
+        denied: Option<&Denied>,
     ) {
+        let at = refused.at;
         let mut kept = self.kept.lock();
-        kept.ring.push(policy, asked, decided);
-        let Some(denied) = decided.denied else { return };
+        kept.ring.push(policy, refused);
+        let Some(denied) = denied else { return };
         for place in denied.refused() {
-            let charge = &decided.claims.charges()[place];
-            let wait = chunk::wait(&denied.outcomes()[place].standing);
+            let charge = &claims.charges()[place];
             let event = Event {
                 limit: &policy.limits[charge.limit],
-                key: decided.claims.key(charge),
-                at: decided.at,
-                until: wait.map(|wait| decided.at.after(wait)),
+                key: claims.key(charge),
+                at,
+                until: until(denied.outcomes()[place].standing.verdict, at),
                 cost: charge.cost,
             };
             kept.refused.count(event, self.room);
@@ -356,6 +363,16 @@ impl RefusalWriter {
     /// Counts an admitted request that a limit which only counts would have refused.
     pub(crate) fn would_refuse(&self, event: Event<'_>) {
         self.kept.lock().shadow.count(event, self.room);
+    }
+
+    /// Counts a key whose charge was settled, after `first` units were charged for it at the draw.
+    pub(crate) fn settled(&self, charge: &OpenCharge<'_>, first: u64, now: Timestamp) {
+        // Noted whatever is left: requests at the same time may have used what this one has not seen.
+        self.spent(charge.limit, charge.key, charge.window_end);
+        let comes_near = |few| charge.left > few && charge.left_after(first) <= few;
+        if near(charge.limit).is_some_and(comes_near) {
+            self.near(charge.limit, charge.key, now);
+        }
     }
 
     /// Notes that a bucket was spent from, if its use is an event.
@@ -402,6 +419,21 @@ impl RefusalWriter {
     }
 }
 
+/// When a key that was judged at `at` is admitted; `None`: it is, or that is not known.
+pub(crate) fn until(verdict: Verdict, at: Timestamp) -> Option<Timestamp> {
+    match verdict {
+        Verdict::Deny { retry_after } => retry_after.map(|wait| at.after(wait)),
+        Verdict::Allow { .. } => None,
+    }
+}
+
+/// The beginning of `text`, at most `longest` bytes.
+pub(crate) fn shortened(text: &str, longest: usize) -> String {
+    let mut ends = (0..=text.len().min(longest)).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    text[..end.unwrap_or(0)].to_owned()
+}
+
 /// The bytes of all rings together.
 const RINGS: usize = 8 << 20;
 
@@ -424,7 +456,5 @@ const LIMITS_MAX: usize = 4_096;
 /// The longest part of a path that is kept.
 pub const PATH_MAX: usize = 512;
 
-const METHOD_MAX: usize = 64;
-
-/// The longest host that is kept: that of a name in DNS, and a port.
-const HOST_MAX: usize = 260;
+/// The longest method, host, and name of a caller or a tier that are kept.
+pub(crate) const NAME_MAX: usize = 256;

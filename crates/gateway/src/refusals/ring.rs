@@ -1,135 +1,81 @@
-//! The refusals of one worker, in the order in which they were decided. A reader takes the full
-//! chunks without copying them, and looks through them without holding up the worker.
+//! The last refusals of one worker, up to a number of bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::chunk::{Chunk, Record};
-use super::{Decided, Example, ExplainedRequest, Latest, Refusal};
+use super::{Example, JudgedLimit, Latest, Refusal, RefusedRequest};
 use tollgate_limit::{KeyBytes, Limit, Timestamp};
 use tollgate_policy::Policy;
 
-/// Refusals up to a number of bytes.
 #[derive(Debug)]
 pub(super) struct Ring {
-    full: VecDeque<Arc<Chunk>>,
-    open: Chunk,
-    /// The policies that the records were decided under, with their numbers. Kept once for all
-    /// records, so that a refusal changes no count that all workers share.
-    policies: VecDeque<(u32, Arc<Policy>)>,
-    /// The bytes of the full chunks.
+    /// The refusals under each policy, in the order in which they were decided; the newest policy is
+    /// the last one. A refusal does not name its policy, because all workers would write its count.
+    by_policy: Vec<(Arc<Policy>, VecDeque<Arc<RefusedRequest>>)>,
     bytes: usize,
     budget: usize,
 }
 
-/// The refusals of one worker at one moment.
-pub(super) struct Reading {
-    chunks: Vec<Arc<Chunk>>,
-    policies: VecDeque<(u32, Arc<Policy>)>,
-}
-
 impl Ring {
-    pub(super) fn new(budget: usize) -> Self {
+    pub(super) const fn new(budget: usize) -> Self {
         Self {
-            full: VecDeque::new(),
-            open: Chunk::default(),
-            policies: VecDeque::new(),
+            by_policy: Vec::new(),
             bytes: 0,
             budget,
         }
     }
 
-    pub(super) fn push(
-        &mut self,
-        policy: &Arc<Policy>,
-        asked: &ExplainedRequest<'_>,
-        decided: &Decided<'_>,
-    ) {
-        let number = self.number(policy);
-        self.open.push(number, asked, decided);
-        if self.open.len() >= CHUNK {
-            self.close();
-        }
-    }
-
-    /// Begins another chunk, in the memory of the oldest one if there is no more.
-    fn close(&mut self) {
-        let mut spare = None;
-        while self.bytes + self.open.capacity() + CHUNK > self.budget {
-            let Some(oldest) = self.full.pop_front() else {
-                break;
-            };
-            self.bytes -= oldest.capacity();
-            // A reader may still have it. One with unusually long keys is not used again.
-            spare = Arc::into_inner(oldest).filter(|oldest| oldest.capacity() <= 2 * CHUNK);
-        }
-        let mut next = spare.unwrap_or_else(|| Chunk::like(&self.open));
-        next.clear();
-        let full = std::mem::replace(&mut self.open, next);
-        self.bytes += full.capacity();
-        self.full.push_back(Arc::new(full));
-    }
-
-    /// The number of `policy`. Refusals of policies that are replaced twice are forgotten: each
-    /// policy may have lists of many callers.
-    fn number(&mut self, policy: &Arc<Policy>) -> u32 {
+    /// Keeps a refusal; the oldest ones make room for it.
+    pub(super) fn push(&mut self, policy: &Arc<Policy>, refused: RefusedRequest) {
         // Requests that began before a reload may be refused after newer ones.
-        let mut known = self.policies.iter().rev();
-        if let Some((number, _)) = known.find(|(_, known)| Arc::ptr_eq(known, policy)) {
-            return *number;
-        }
-        let last = self.policies.back();
-        let number = last.map_or(0, |(number, _)| number.wrapping_add(1));
-        self.policies.push_back((number, Arc::clone(policy)));
-        if self.policies.len() > POLICIES_MAX {
-            self.policies.pop_front();
-        }
-        number
-    }
-
-    /// The refusals so far. It copies the open chunk alone.
-    pub(super) fn read(&self) -> Reading {
-        let full = self.full.iter().map(Arc::clone);
-        Reading {
-            chunks: full.chain([Arc::new(self.open.clone())]).collect(),
-            policies: self.policies.clone(),
-        }
-    }
-}
-
-impl Reading {
-    /// The refusals whose policy is still known, the newest first.
-    fn newest(&self) -> impl Iterator<Item = (&Chunk, usize, &Record, &Arc<Policy>)> {
-        let chunks = self.chunks.iter().rev();
-        let records = chunks.flat_map(|chunk| {
-            let records = chunk.records.iter().enumerate().rev();
-            records.map(move |(place, record)| (&**chunk, place, record))
+        let known = |(known, _): &(Arc<Policy>, _)| Arc::ptr_eq(known, policy);
+        let place = self.by_policy.iter().position(known).unwrap_or_else(|| {
+            if self.by_policy.len() >= POLICIES_MAX {
+                let (_, forgotten) = self.by_policy.remove(0);
+                self.bytes -= forgotten.iter().map(|one| bytes(one)).sum::<usize>();
+            }
+            self.by_policy.push((Arc::clone(policy), VecDeque::new()));
+            self.by_policy.len() - 1
         });
-        records.filter_map(|(chunk, place, record)| {
-            let mut policies = self.policies.iter();
-            let (_, policy) = policies.find(|(number, _)| *number == record.policy)?;
-            Some((chunk, place, record, policy))
-        })
+        self.bytes += bytes(&refused);
+        self.by_policy[place].1.push_back(Arc::new(refused));
+        let mut lists = self.by_policy.iter_mut().map(|(_, list)| list);
+        while self.bytes > self.budget
+            && let Some(list) = lists.next()
+        {
+            while self.bytes > self.budget
+                && let Some(oldest) = list.pop_front()
+            {
+                self.bytes -= bytes(&oldest);
+            }
+        }
+    }
+
+    fn newest(&self) -> impl Iterator<Item = (&Arc<Policy>, &Arc<RefusedRequest>)> {
+        let lists = self.by_policy.iter().rev();
+        lists.flat_map(|(policy, list)| list.iter().rev().map(move |one| (policy, one)))
     }
 
     pub(super) fn find(&self, wanted: impl Fn(u64) -> bool) -> Option<Refusal> {
-        let mut newest = self.newest();
-        let (chunk, place, _, policy) = newest.find(|(_, _, record, _)| wanted(record.id))?;
-        Some(chunk.refusal(place, policy))
+        let (policy, refused) = self.newest().find(|(_, one)| wanted(one.id))?;
+        Some(Refusal {
+            policy: Arc::clone(policy),
+            refused: Arc::clone(refused),
+        })
     }
 
     /// Adds the latest refusal of each limit and for each reason to `latest`, as far as the newest
     /// refusals have them.
     pub(super) fn latest(&self, latest: &mut Latest) {
-        for (chunk, place, record, policy) in self.newest().take(LATEST_AMONG) {
+        for (policy, refused) in self.newest().take(LATEST_AMONG) {
             let example = || Example {
-                id: record.id,
-                trace: chunk.trace(place),
-                at: record.at,
+                id: refused.id,
+                trace: refused.trace,
+                at: refused.at,
             };
-            latest.add_reason(record.reason, example);
-            for limit in chunk.refused_by(place) {
-                latest.add_limit(&policy.limits[limit], example);
+            latest.add_reason(refused.reason, example);
+            for one in refused.limits.iter().filter(|one| one.refuses) {
+                latest.add_limit(&policy.limits[one.limit], example);
             }
         }
     }
@@ -140,33 +86,45 @@ impl Reading {
         wanted: &dyn Fn(&[u8]) -> bool,
         found: &mut Vec<(Arc<Limit>, KeyBytes)>,
     ) {
-        for (chunk, place, _, policy) in self.newest() {
-            for (limit, key) in chunk.keys(place) {
-                let limit = &policy.limits[limit];
+        for (policy, refused) in self.newest() {
+            for JudgedLimit { limit, key, .. } in &refused.limits {
+                let limit = &policy.limits[*limit];
                 let is_same = |(known, other): &(Arc<Limit>, KeyBytes)| {
-                    known.name == limit.name && other[..] == *key
+                    known.name == limit.name && other == key
                 };
                 if wanted(key) && !found.iter().any(is_same) {
-                    found.push((Arc::clone(limit), KeyBytes::from_slice(key)));
+                    found.push((Arc::clone(limit), key.clone()));
                 }
             }
         }
     }
 
-    /// How many there are, and when the oldest was decided.
     pub(super) fn kept(&self) -> (usize, Option<Timestamp>) {
-        let all = self.newest();
-        all.fold((0, None), |(count, _), (_, _, record, _)| {
-            (count + 1, Some(record.at))
-        })
+        let oldest = self.by_policy.iter().filter_map(|(_, list)| list.front());
+        let count = self.by_policy.iter().map(|(_, list)| list.len()).sum();
+        (count, oldest.map(|one| one.at).min())
     }
 }
 
-/// The policies whose refusals are kept: the one in force and the one before.
+/// The memory that a refusal takes, with what its allocations cost beside their contents.
+fn bytes(refused: &RefusedRequest) -> usize {
+    let RefusedRequest {
+        method, host, path, ..
+    } = refused;
+    let names = [&refused.caller, &refused.tier].into_iter().flatten();
+    let texts = [method, host, path].into_iter().chain(names);
+    let keys = refused.limits.iter().map(|one| one.key.len());
+    size_of::<RefusedRequest>()
+        + size_of_val(&*refused.limits)
+        + texts.map(String::len).chain(keys).sum::<usize>()
+        + ALLOCATIONS
+}
+
+/// The policies whose refusals are kept: the one in force and the one before. Each may have lists of
+/// many callers.
 const POLICIES_MAX: usize = 2;
 
 /// The newest refusals among which the latest of each limit is looked for.
 const LATEST_AMONG: usize = 256;
 
-/// The bytes of a chunk, about a hundred refusals.
-const CHUNK: usize = 32 << 10;
+const ALLOCATIONS: usize = 128;

@@ -37,21 +37,40 @@ impl Gateway {
             body,
             headers,
         } = arrived;
+        let policy = &snapshot.policy;
         let target = checks::normalise(snapshot, head, headers, context)?;
-        let facts = OnceCell::new();
-        let mut described = describe(&snapshot.policy, connection, &target, head)?;
-        described.is_body_elsewhere = body.is_none();
-        context.client = described.client;
-        let mut driver = Driver {
-            gateway: self,
-            snapshot,
-            connection,
-            target: &target,
-            head,
-            body,
-            context,
+        let admitted = {
+            let facts = OnceCell::new();
+            let mut described = describe(policy, connection, &target, head)?;
+            described.is_body_elsewhere = body.is_none();
+            context.client = described.client;
+            let mut driver = Driver {
+                gateway: self,
+                snapshot,
+                connection,
+                target: &target,
+                head,
+                body,
+                context,
+            };
+            let (length, seconds) = (driver.body_length(), driver.context.seconds());
+            let mut request = RequestView::new(policy, &described, length, seconds);
+            // A proxy that asks for a decision sends the request to its own upstream, whose budget
+            // must hold.
+            request.passes_on = driver.body.is_some();
+            request.under_way = Some(&self.side.shared.under_way);
+            let mut admission = Admission::default();
+            let outcome = driver.drive(&mut admission, &mut request, &facts).await;
+            driver.context.count_near();
+            driver.context.caller.clone_from(&admission.who.caller);
+            let Some(matched) = request.matched.as_ref().filter(|_| !request.is_unread()) else {
+                return Err(outcome.err().unwrap_or(Rejection::NoRoute));
+            };
+            let changes = &policy.routes[matched.route].response_headers;
+            *edits = policy.edits(changes, matched, &admission.who, &described);
+            outcome?;
+            driver.admitted(matched, &described, &admission.who)
         };
-        let admitted = driver.run(&described, &facts, edits).await?;
         Ok((target, admitted))
     }
 }
@@ -63,7 +82,6 @@ pub(crate) struct Arrived<'a> {
     pub(crate) headers: &'a RequestHeaders,
 }
 
-/// Drives the admission of one request.
 struct Driver<'a, 's> {
     gateway: &'a Gateway,
     snapshot: &'s Snapshot,
@@ -75,32 +93,6 @@ struct Driver<'a, 's> {
 }
 
 impl<'s> Driver<'_, 's> {
-    async fn run<'r>(
-        &mut self,
-        described: &Descriptor<'r>,
-        facts: &'r OnceCell<BodyFacts>,
-        edits: &mut FilledEdits<'s>,
-    ) -> Result<Admitted<'s>, Rejection> {
-        let policy = &self.snapshot.policy;
-        let (length, seconds) = (self.body_length(), self.context.seconds());
-        let mut request = RequestView::new(policy, described, length, seconds);
-        // A proxy that asks for a decision sends the request to its own upstream, whose budget must
-        // hold.
-        request.passes_on = self.body.is_some();
-        request.under_way = Some(&self.gateway.side.shared.under_way);
-        let mut admission = Admission::default();
-        let outcome = self.drive(&mut admission, &mut request, facts).await;
-        self.context.count_near();
-        self.context.caller.clone_from(&admission.who.caller);
-        let Some(matched) = request.matched.as_ref().filter(|_| !request.is_unread()) else {
-            return Err(outcome.err().unwrap_or(Rejection::NoRoute));
-        };
-        let changes = &policy.routes[matched.route].response_headers;
-        *edits = policy.edits(changes, matched, &admission.who, described);
-        outcome?;
-        Ok(self.admitted(matched, described, &admission.who))
-    }
-
     /// Does what each step asks for. Work that few requests need is boxed, so that the future of the
     /// others is small.
     async fn drive<'r>(
@@ -191,7 +183,6 @@ impl<'s> Driver<'_, 's> {
         }
     }
 
-    /// Reads what the body of the request says.
     async fn read(&mut self, asked: WantedFacts) -> Result<BodyFacts, Rejection> {
         let (snapshot, head) = (self.snapshot, self.head);
         let mut facts = match &mut self.body {
@@ -218,7 +209,6 @@ impl<'s> Driver<'_, 's> {
         }
     }
 
-    /// The next step of a request that its limits admit.
     fn admitted(
         &self,
         matched: &Match<'_>,
@@ -251,7 +241,6 @@ fn turn_away(request: &mut RequestView<'_, '_>, rejection: Rejection) -> Box<Rej
     Box::new(rejection)
 }
 
-/// The properties of a request by which routes and keys are found.
 pub(crate) fn describe<'r>(
     policy: &Policy,
     connection: &'r ConnInfo,
@@ -282,7 +271,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Counts a request in `held` while it waits.
 pub(crate) async fn wait_counted(held: &AtomicUsize, wait: impl Future<Output = ()>) {
     held.fetch_add(1, Ordering::Relaxed);
     let _waiting = Waiting(held);

@@ -20,18 +20,14 @@ use tollgate_policy::routes::{Route, Target};
 use tollgate_policy::upstream::Balance;
 use tollgate_policy::{Descriptor, FilledEdits, Identified, Match, Policy};
 
-/// A request that every limit admitted.
 pub(crate) struct Admitted<'s> {
     pub(crate) route: &'s Route,
     pub(crate) next: Next,
-    /// The route's edits of the request headers, with their templates filled.
     pub(crate) request_edits: FilledEdits<'s>,
-    /// A hash of the caller, where the upstream balances by it.
     pub(crate) caller: u64,
 }
 
 pub(crate) enum Next {
-    /// Forward it to the upstream with this index.
     Forward(usize),
     Echo,
     /// Respond from the gateway, because the route or the request itself asks for it.
@@ -39,7 +35,6 @@ pub(crate) enum Next {
 }
 
 impl Next {
-    /// The next step that the request's route configures.
     pub(crate) fn of_route(
         policy: &Policy,
         matched: &Match<'_>,
@@ -84,20 +79,15 @@ impl<'s> Admitted<'s> {
         target: RequestTarget,
         verbatim: bool,
     ) -> ForwardContext<'s> {
-        let peer = connection.peer();
         ForwardContext {
-            peer,
-            trusted: peer.is_trusted(&snapshot.policy.address),
-            present: target.present,
-            host: target.host,
+            connection,
+            target,
+            policy: &snapshot.policy,
+            defaults: &snapshot.defaults,
+            body_max: snapshot.body_max(self.route),
             route: self.route,
             request_edits: self.request_edits,
             caller: self.caller,
-            body_max: snapshot.body_max(self.route),
-            defaults: &snapshot.defaults,
-            interim: connection.interim.as_ref(),
-            window: connection.window.as_ref(),
-            guarded: &snapshot.policy.guarded,
             received: Received::default(),
             verbatim,
         }

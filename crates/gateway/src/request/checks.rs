@@ -59,7 +59,6 @@ pub(crate) fn normalise_target<B>(
     Ok(target)
 }
 
-/// Refuses a request that the route does not accept from any caller.
 pub(crate) fn check_route(
     snapshot: &Snapshot,
     route: &Route,
@@ -97,7 +96,6 @@ pub(crate) fn check_length<'r>(
     }
 }
 
-/// Explains why no route matches a request.
 #[cold]
 pub(crate) fn unrouted(policy: &Policy, described: &Descriptor<'_>) -> Rejection {
     if policy.is_unlisted(described) {

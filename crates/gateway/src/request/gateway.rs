@@ -21,16 +21,12 @@ use tollgate_store::clock::{Clock, WallClock};
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
-/// State that all workers of a gateway share.
 #[derive(Clone, Debug)]
 pub struct GatewayState {
     pub current: Arc<ArcSwap<Snapshot>>,
-    /// The clock that every worker reads.
     pub clock: Clock,
     pub metrics: Metrics,
-    /// The access log; `None` if there is none.
     pub access: Option<AccessLog>,
-    /// The last refusals; `None` without an admin listener.
     pub refusals: Option<Refusals>,
     /// The number of requests in progress, counted where it is bounded.
     pub requests: Arc<AtomicUsize>,
@@ -39,12 +35,9 @@ pub struct GatewayState {
     /// The bytes of bodies that are held for decisions.
     pub held_bodies: Arc<AtomicUsize>,
     pub under_way: Arc<UnderWay>,
-    /// What callers have used.
     pub usage: Arc<Usage>,
     pub health: UpstreamHealth,
-    /// A proxy whose forwarding headers are not believed.
     pub untrusted_proxy: Arc<UntrustedProxy>,
-    /// The queue of spans, where traces are exported.
     #[cfg(feature = "otlp")]
     pub spans: Option<tollgate_telemetry::spans::Spans>,
 }
@@ -86,7 +79,6 @@ impl Side {
 /// would be another cache line that all cores write.
 pub(crate) type HeldSnapshot = Rc<Arc<Snapshot>>;
 
-/// The snapshot in force, as this worker last loaded it.
 struct Current {
     cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
     held: HeldSnapshot,
@@ -126,7 +118,6 @@ impl Gateway {
         connection.peer.is_none_or(trusted)
     }
 
-    /// Whether there are rules for the descriptors of this domain.
     pub fn has_domain(&self, domain: &str) -> bool {
         self.snapshot().policy.domains.has(domain)
     }

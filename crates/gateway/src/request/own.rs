@@ -11,7 +11,6 @@ use crate::forward::body::ResponseBody;
 use tollgate_policy::routes::Route;
 use tollgate_response::ALLOWED;
 
-/// The response of a route that is a redirect.
 pub(crate) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseBody> {
     with_header(status, LOCATION, location, ResponseBody::Empty)
 }

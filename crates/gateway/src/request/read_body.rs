@@ -86,7 +86,6 @@ impl Gateway {
 /// Asks for the usage of a stream; a member follows it.
 pub(crate) const INCLUDE_USAGE: &[u8] = br#""stream_options":{"include_usage":true},"#;
 
-/// What is known of a body that another program keeps.
 pub(crate) fn body_elsewhere(
     policy: &Policy,
     asked: WantedFacts,
@@ -105,7 +104,6 @@ pub(crate) fn body_elsewhere(
     }
 }
 
-/// The rejection of a request whose body does not arrive.
 fn of_client(error: BodyError) -> Rejection {
     ForwardError::Body(error.of_request()).into()
 }
@@ -125,7 +123,6 @@ impl Held {
         }
     }
 
-    /// Adds a piece; returns the bytes that all requests hold.
     fn add(&mut self, bytes: usize) -> usize {
         self.bytes += bytes;
         self.all.fetch_add(bytes, Ordering::Relaxed) + bytes

@@ -42,7 +42,6 @@ pub(crate) struct RequestContext {
     pub(crate) account: Account,
     id: u64,
     trace: Option<TraceParent>,
-    /// The gateway's own span in that trace, if the request is sampled.
     #[cfg(feature = "otlp")]
     span: Option<Box<span::Own>>,
     head: Option<Head>,
@@ -58,11 +57,9 @@ pub(crate) struct RequestContext {
     /// Whether the client did not ask for the usage of the stream that it gets.
     pub(crate) hides_usage: bool,
     pub(crate) status: u16,
-    /// The number of body bytes received.
     pub(crate) received: Received,
     /// The deadline of the caller that may end the response, where a charge depends on its end.
     callers_deadline: Option<CallersDeadline>,
-    /// Which lines are appended when the response's head is written.
     lines: Lines,
     /// Whether the request is counted among the requests in progress.
     placed: bool,
@@ -86,36 +83,31 @@ impl RequestContext {
         headers: &mut RequestHeaders,
         client: Option<IpAddr>,
     ) -> Box<Self> {
-        // Allocated first, so that the value is built in place and not moved: it is large.
-        let place = Box::new_uninit();
-        let mut context = Box::write(
-            place,
-            Self {
-                side: Rc::clone(side),
-                snapshot: Rc::clone(snapshot),
-                account: Account::new(side.shared.clock.now()),
-                id: side.next_id(),
-                trace: headers.trace,
-                #[cfg(feature = "otlp")]
-                span: None,
-                head: None,
-                client,
-                caller: None,
-                calls: None,
-                store_micros: None,
-                upstream: None,
-                upstream_micros: None,
-                reason: "",
-                turned_away: false,
-                hides_usage: false,
-                status: STATUS_CLIENT_LEFT,
-                received: Received::default(),
-                callers_deadline: None,
-                lines: Lines::Nothing,
-                placed: false,
-                closed: false,
-            },
-        );
+        let mut context = Box::new(Self {
+            side: Rc::clone(side),
+            snapshot: Rc::clone(snapshot),
+            account: Account::new(side.shared.clock.now()),
+            id: side.next_id(),
+            trace: headers.trace,
+            #[cfg(feature = "otlp")]
+            span: None,
+            head: None,
+            client,
+            caller: None,
+            calls: None,
+            store_micros: None,
+            upstream: None,
+            upstream_micros: None,
+            reason: "",
+            turned_away: false,
+            hides_usage: false,
+            status: STATUS_CLIENT_LEFT,
+            received: Received::default(),
+            callers_deadline: None,
+            lines: Lines::Nothing,
+            placed: false,
+            closed: false,
+        });
         let sampled = context.sample();
         if side.access.is_some() || sampled {
             // Assigned in place: the value is large, and most gateways without a log do not need
@@ -145,7 +137,6 @@ impl RequestContext {
         self.side.shared.requests.fetch_add(1, Ordering::Relaxed) < most
     }
 
-    /// The decision's id, as it appears in refusals and in the log.
     pub(crate) fn id(&self) -> DecisionId {
         DecisionId::of(self.id)
     }
@@ -167,13 +158,11 @@ impl RequestContext {
         }
     }
 
-    /// Counts that another target of the route takes the request.
     pub(crate) fn count_passed_on(&self) {
         let route = self.snapshot.labels.route(self.account.route);
         self.side.metrics.passed_on(route);
     }
 
-    /// Records how long the store took to respond.
     pub(crate) fn store_took(&mut self, span: Micros) {
         self.store_micros = Some(span.0);
     }

@@ -66,23 +66,17 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
         && !headers.contains_key(CONTENT_ENCODING)
 }
 
-/// Completes the response to a refused request. `spare` is the request's header table; a response
-/// without a table takes it along, so that it can be reused. Not inlined, so that admitted requests
-/// do not carry its code and moves.
+/// Completes the response to a refused request. Not inlined, so that admitted requests do not carry
+/// its code and moves.
 #[inline(never)]
 pub(crate) fn refuse(
     mut context: Box<RequestContext>,
     rejection: &Rejection,
     form: &RefusalForm,
     edits: FilledEdits<'_>,
-    mut spare: HeaderMap,
 ) -> Response<Guarded<ResponseBody, Closing>> {
     let status = context.turned_away(rejection);
     let mut response = context.refusal(rejection, form, !edits.is_empty());
-    if response.headers().capacity() == 0 {
-        spare.clear();
-        *response.headers_mut() = spare;
-    }
     edits.complete(response.headers_mut());
     context.annotate(response.headers_mut(), form.takes_lines());
     context.answered(&response, Some(status), rejection.cause(), form.is_head());
@@ -93,7 +87,6 @@ pub(crate) fn refuse(
 }
 
 impl Forwarded {
-    /// A response of the gateway itself, and the party that caused it.
     pub(crate) fn own(response: Response<ResponseBody>, cause: Cause) -> Self {
         Self {
             response,

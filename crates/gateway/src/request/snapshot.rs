@@ -8,7 +8,7 @@ use crate::proxy_defaults::ProxyDefaults;
 use crate::rejection::Rejection;
 use http::StatusCode;
 use tollgate_limit::{Limit, Micros, Mode, Role};
-use tollgate_limiter::{Limiter, OpenCharge};
+use tollgate_limiter::Limiter;
 use tollgate_policy::identity::address::NetSet;
 use tollgate_policy::routes::Route;
 use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
@@ -17,10 +17,8 @@ use tollgate_response::{Denial, challenge};
 use tollgate_telemetry::access::Escaped;
 use tollgate_telemetry::metrics::{Labels, Metrics};
 
-/// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
 pub struct DecideSettings {
-    /// The networks of the peers that may ask.
     pub trusted: NetSet,
     /// The status that replaces that of a refusal, where the peer's protocol needs it.
     pub refuse_status: Option<StatusCode>,
@@ -35,21 +33,16 @@ pub struct Snapshot {
     pub limiter: Limiter,
     /// The indices of this policy's routes, limits and upstreams in the metrics.
     pub labels: Labels,
-    /// Settings that apply to requests of every route.
     pub defaults: ProxyDefaults,
     /// Whether any limit follows its upstream's health. If none does, no response is examined for
     /// it.
     pub follows: bool,
     pub quota: QuotaFields,
-    /// Names in the form the access log writes.
     pub names: Names,
     pub deciding: DecideSettings,
     /// `None`: requests without TLS are like all others.
     pub plain: Option<PlainHttp>,
-    /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,
-    /// The units of each limit at which a key is near its end; `None`: it is not counted.
-    pub(super) near: Vec<Option<u64>>,
 }
 
 /// Names in the form the access log writes, by index.
@@ -67,14 +60,7 @@ pub fn near(limit: &Limit) -> Option<u64> {
     refuses.then(|| limit.algorithm.capacity() / 5)
 }
 
-/// Whether the settlement of a charge brought its key near its end: it cost more than the units
-/// that were charged `first`.
-pub(crate) fn brings_near(charge: &OpenCharge<'_>, first: u64) -> bool {
-    near(charge.limit).is_some_and(|few| charge.left > few && charge.left_after(first) <= few)
-}
-
 impl Snapshot {
-    /// Creates a snapshot of `policy` with the `limiter` that was made for it.
     pub fn new(
         policy: Arc<Policy>,
         limiter: Limiter,
@@ -102,7 +88,6 @@ impl Snapshot {
             .flat_map(|rule| rule.variants().map(|limit| (limit, rule.is_budget())))
             .map(|(limit, budget)| Denial::by(&limit.name, budget))
             .collect();
-        let near = policy.limits.iter().map(|limit| near(limit)).collect();
         Self {
             policy,
             limiter,
@@ -114,7 +99,6 @@ impl Snapshot {
             deciding: DecideSettings::default(),
             plain: None,
             denials,
-            near,
         }
     }
 
@@ -126,12 +110,10 @@ impl Snapshot {
         Self { plain, ..self }
     }
 
-    /// The largest request body that `route` accepts, in bytes.
     pub(super) fn body_max(&self, route: &Route) -> Option<u64> {
         route.body_max.or(self.defaults.body_max)
     }
 
-    /// The refusal body of the route, or else of the file.
     pub(super) fn refusal_body(&self, route: Option<usize>) -> Option<&RefusalBody> {
         let own = route.and_then(|route| self.policy.routes[route].refusal.as_ref());
         own.or(self.policy.responses.refusal.as_ref())

@@ -64,8 +64,7 @@ impl Framing {
         self.chunked || matches!(self.length, Some(1..))
     }
 
-    /// Whether the connection can be used after the message, according to its sender (RFC 9112
-    /// 9.3).
+    /// Whether its sender keeps the connection after the message (RFC 9112 9.3).
     pub fn persists(&self, version: Version) -> bool {
         !self.close && (version >= Version::HTTP_11 || self.keep_alive)
     }

@@ -12,8 +12,7 @@ pub(crate) struct Names {
     /// Their spellings, concatenated.
     spelt: Vec<u8>,
     pub(super) known: Vec<Known>,
-    /// Whether a head came before this one, so that more may follow. A single head is not worth
-    /// remembering.
+    /// Whether a head came before this one. A single head is not worth remembering.
     pub(crate) met: bool,
 }
 
@@ -38,8 +37,7 @@ impl Names {
         }
     }
 
-    /// The name at the beginning of `line`, header number `index`, with its kind and length. A
-    /// colon follows it.
+    /// The name, kind and length at the beginning of `line`, header number `index`.
     pub(super) fn of(
         &mut self,
         index: usize,
@@ -47,10 +45,7 @@ impl Names {
     ) -> Result<(HeaderName, Kind, usize), Malformed> {
         match self.known(index, line) {
             Some((known, colon)) => Ok((known.name.clone(), known.kind, colon)),
-            None => self.learn(index, line).map(|(name, colon)| {
-                let kind = Kind::of(name.as_str());
-                (name, kind, colon)
-            }),
+            None => self.learn(index, line),
         }
     }
 
@@ -60,7 +55,7 @@ impl Names {
             Some((known, colon)) => Ok((known.kind, colon)),
             None => self
                 .learn(index, line)
-                .map(|(name, colon)| (Kind::of(name.as_str()), colon)),
+                .map(|(_, kind, colon)| (kind, colon)),
         }
     }
 
@@ -72,19 +67,16 @@ impl Names {
     }
 
     #[inline(never)]
-    fn learn(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, usize), Malformed> {
-        let colon = line
-            .iter()
-            .position(|&byte| byte == b':')
-            .ok_or(Malformed::FieldName)?;
+    fn learn(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, Kind, usize), Malformed> {
+        let colon = memchr::memchr(b':', line).ok_or(Malformed::FieldName)?;
         let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Malformed::FieldName)?;
+        let kind = Kind::of(name.as_str());
         if self.met && index <= self.known.len() && index < NAMES && colon <= NAME_BYTES {
             self.spelt.truncate(self.start(index));
             self.known.truncate(index);
             self.spelt.extend_from_slice(&line[..colon]);
             // It fits, because the number and length of names are bounded.
             let end = u16::try_from(self.spelt.len()).unwrap_or(u16::MAX);
-            let kind = Kind::of(name.as_str());
             self.known.push(Known {
                 end,
                 kind,
@@ -93,11 +85,10 @@ impl Names {
                 changes: 0,
             });
         }
-        Ok((name, colon))
+        Ok((name, kind, colon))
     }
 
-    /// The value `text` of header number `index`, whose name was just looked up, if it is one that
-    /// seldom changes.
+    /// The value of header number `index`, whose name was just looked up, if it seldom changes.
     pub(super) fn value(&mut self, index: usize, text: &[u8]) -> Option<HeaderValue> {
         let known = self.known.get_mut(index)?;
         if known.changes > CHANGES {
@@ -111,18 +102,13 @@ impl Names {
                 // A value that changes more often than not is not worth copying.
                 known.changes += u8::from(value.is_some()) * 2;
                 let worth = known.changes <= CHANGES && text.len() <= VALUE_BYTES;
-                known.value = if worth {
-                    HeaderValue::from_bytes(text).ok()
-                } else {
-                    None
-                };
+                known.value = worth.then(|| HeaderValue::from_bytes(text).ok()).flatten();
             }
         }
         known.value.clone()
     }
 
-    /// Forgets the values of these names, and remembers none of them again: the next head is another
-    /// client's.
+    /// Forgets the values, and remembers none again: the next head is another client's.
     pub(crate) fn forget_values(&mut self) {
         for known in &mut self.known {
             (known.value, known.changes) = (None, CHANGES + 1);

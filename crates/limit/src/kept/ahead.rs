@@ -66,8 +66,7 @@ impl StoredBucket {
                         }
                     }
                     None => {
-                        // Both counts apply, as they do while the window does not
-                        // advance.
+                        // Both counts apply, as they do while the window stands.
                         let current = pair.previous.saturating_add(pair.current).min(own.most());
                         Pair {
                             current,

@@ -98,8 +98,7 @@ impl Stepped {
         Ok(self)
     }
 
-    /// The most steps until a bucket is at its burst again, from the lowest level that its own
-    /// numbers allow.
+    /// The most steps until a bucket is full, from the lowest level that its own numbers allow.
     pub fn steps_most(&self) -> u64 {
         let lowest = self.promised().max(self.floor.unsigned_abs());
         self.quota
@@ -121,7 +120,6 @@ impl Stepped {
     }
 }
 
-/// The greatest distance between two unit counts, without settlements.
 fn reach(quota: &Quota, debt: u64, max_wait: Micros) -> i128 {
     let steps_ahead = i128::from(max_wait.0 / quota.period.0) + 2;
     2 * i128::from(quota.burst) + 2 * i128::from(debt) + steps_ahead * i128::from(quota.amount)

@@ -24,8 +24,7 @@ impl TokenBucket {
         let span = full + owed + ahead;
         let mut errors = Vec::new();
         if full < n {
-            // Otherwise the bucket is full again within one clock tick, and the rest of the rate is
-            // lost.
+            // The bucket would be full again within a clock tick, and the rest of the rate lost.
             errors.push(QuotaError::new(
                 "burst",
                 format!(
@@ -69,8 +68,7 @@ impl TokenBucket {
         Ok(Self {
             full: whole(full),
             owed: whole(owed),
-            // A settlement may take one burst more than the level, or less where that would not
-            // fit.
+            // A settlement may take one burst more than the level, or as much as fits.
             floor: -whole(owed.max(full.min(i128::from(bound) - 1 - full))),
             lowest: -whole(owed + ahead),
             settled: 0,

@@ -1,5 +1,4 @@
-//! A token bucket whose rate follows its upstream: how far it may fall, and what a grant takes at a
-//! lowered rate.
+//! A rate that follows its upstream: how far it may fall, and what a grant then takes.
 
 use super::{TokenBucket, signed, unsigned};
 use crate::conditions::{Following, RateConditions, WHOLE};
@@ -30,8 +29,7 @@ impl TokenBucket {
         })
     }
 
-    /// The same bucket; if it follows the upstream's health, it also obeys the quota the upstream
-    /// reports.
+    /// The same bucket; if it follows the upstream's health, it also obeys its quota.
     pub fn obeying_quota(self) -> Self {
         let following = self.following.map(|following| Following {
             obeys_quota: true,

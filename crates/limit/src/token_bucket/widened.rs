@@ -7,8 +7,7 @@ use crate::quota::{Quota, Rate, SHARED_BOUND};
 use crate::time::{Micros, Timestamp};
 
 impl TokenBucket {
-    /// The same rate with a burst of `largest`, or as much of it as leaves a shared store room to count
-    /// debts exactly.
+    /// The same rate with a burst of `largest`, or as much as leaves a shared store room for debts.
     #[must_use]
     pub fn widened(&self, largest: u64) -> Self {
         let most = (SHARED_BOUND / 2).unsigned_abs() / self.quota.p;

@@ -87,7 +87,6 @@ impl Adaptive {
         within
     }
 
-    /// The places there are now.
     pub(super) fn limit(&self) -> u64 {
         self.limit / ONE
     }
@@ -104,7 +103,6 @@ impl Adaptive {
         }
     }
 
-    /// Restores what was found, within its own bounds.
     pub(super) fn relearn(&mut self, places: Places) {
         *self = Self::new(self.least, self.most, 1);
         self.unloaded = places.unloaded.min(TOOK_MAX * ONE);
@@ -202,12 +200,10 @@ impl PlacesFeedback {
         }
     }
 
-    /// The places there are now.
     pub(super) fn places(&self) -> u64 {
         self.places.load(Ordering::Relaxed)
     }
 
-    /// The bounds it is kept between.
     pub(super) fn bounds(&self) -> (u64, u64) {
         let controller = self.controller.lock();
         (controller.least, controller.most)

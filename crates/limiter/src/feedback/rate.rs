@@ -110,8 +110,7 @@ impl RateFeedback {
         self.following.obeys_quota
     }
 
-    /// Records that the upstream asked for less, for `retry_after` if it gave one. Counted once
-    /// until then.
+    /// The upstream asked for less, perhaps for `retry_after`: this counts once until then.
     pub fn troubled(&self, now: Timestamp, retry_after: Option<Micros>) {
         let hold = retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD);
         self.change(|trouble| {
@@ -152,8 +151,7 @@ impl RateFeedback {
         }
     }
 
-    /// Continues from `share` as of `now`. Each moment is limited to the furthest that could be
-    /// learnt now.
+    /// Continues from `share` as of `now`; no moment is later than could be learnt now.
     pub(super) fn relearn(&self, share: Share, now: Timestamp) {
         let near = |moment: Timestamp, most: Micros| moment.min(now.after(most));
         self.change(|trouble| {
@@ -186,8 +184,7 @@ impl Trouble {
     }
 }
 
-/// An odd step near 65536 over the golden ratio: it visits all values, and consecutive values are
-/// evenly spread.
+/// An odd step near 65536 over the golden ratio visits all values, evenly spread.
 const GOLDEN: u16 = 40_503;
 
 /// The factor rises by this, each [`CLIMB`].

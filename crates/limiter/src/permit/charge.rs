@@ -57,7 +57,6 @@ impl Charge {
         self.send(settler, change);
     }
 
-    /// Frees the places that the request holds.
     pub(super) fn release(&mut self, settler: &dyn Settle) {
         let units = std::mem::take(&mut self.cost);
         if units > 0 {
@@ -109,8 +108,7 @@ pub(crate) trait Settle: Send + Sync {
     fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom);
     /// Where what responses cost is counted.
     fn counters(&self) -> &Counters;
-    /// Records an upstream's response after `took`, or its absence (`lost`); the request had left
-    /// `remaining` places.
+    /// Records an upstream's response after `took`; the request had left `remaining` places.
     fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool);
     fn now(&self) -> Timestamp;
 }

@@ -41,8 +41,7 @@ impl Permit {
         self.charge_of(rule).map(|(_, charge)| charge.cost)
     }
 
-    /// What the claim at `place` is charged so far, if that can be corrected; places of concurrency
-    /// limits cannot.
+    /// What the claim at `place` is charged so far, if that can be corrected; places cannot.
     pub fn charged_at(&self, place: usize) -> Option<u64> {
         let held = self.held.as_ref()?;
         held.charges
@@ -91,8 +90,7 @@ impl Permit {
         self.each(rule, |charge, settler, _| charge.raise(settler, more));
     }
 
-    /// Refunds `units` to the limit named `rule`, both the live limit and its candidate; never more
-    /// than was charged.
+    /// Refunds `units` to the limit named `rule`, live and candidate; at most what was charged.
     pub fn refund(&mut self, rule: &str, units: u64, _leave: Credit) {
         self.each(rule, |charge, settler, drawn_at| {
             charge.give_back(settler, drawn_at, units, false);

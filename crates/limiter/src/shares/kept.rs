@@ -1,5 +1,4 @@
-//! Keeps shares over a restart and an upgrade: neither may refill a caller, and what was granted is still
-//! to be charged.
+//! Keeps shares, and what they owe, over a restart and an upgrade.
 
 use std::io::{Read, Seek};
 use std::sync::Arc;

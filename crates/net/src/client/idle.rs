@@ -52,13 +52,11 @@ where
                 && self.refused.is_none())
     }
 
-    /// For how many seconds the server keeps the connection while it is idle, if its last response
-    /// said so.
+    /// For how many seconds the server keeps the idle connection, if it said so last.
     pub const fn idle_timeout(&self) -> Option<u64> {
         self.responses.idle_timeout()
     }
 
-    /// Records that the next request is not its first.
     pub fn reuse(&mut self) {
         self.reused = true;
         self.read.lend();
@@ -83,19 +81,16 @@ where
         self.responses.release();
     }
 
-    /// The socket, and the bytes that were read from it and not taken.
     pub fn into_parts(mut self) -> (S, Bytes) {
         (self.socket, self.read.bytes().split().freeze())
     }
 
-    /// Begins an exchange with a request that an earlier connection left unanswered.
     pub fn ask_again(&mut self, request: Unanswered) {
         self.begin(request.asks_head);
         self.write = request.write;
     }
 
-    /// The request, to be sent again on another connection, if it was kept and no byte of a
-    /// response was received.
+    /// The request, to be sent again elsewhere, if it was kept and no response has begun.
     pub fn unanswered(mut self) -> Option<Unanswered> {
         let untouched = self.write.is_untouched();
         let asks_head = self.asks_head;

@@ -13,7 +13,7 @@ use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-/// A listening socket; `beside` other sockets of this process, or alone.
+/// A listening socket, alone or `beside` other sockets of this process on its port.
 pub(super) fn tcp(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -27,8 +27,7 @@ pub(super) fn tcp(address: SocketAddr, beside: bool) -> io::Result<Socket> {
         // `[::]` must not shadow a listener on 0.0.0.0: each address must be listed in the file.
         socket.set_only_v6(true)?;
     }
-    // Set on the listener and inherited by accepted connections, which saves two system calls per
-    // connection.
+    // Inherited by accepted connections, which saves two system calls for each.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
     defer_accept(&socket)?;
@@ -61,8 +60,7 @@ sockopt_impl!(
     u32
 );
 
-/// How long a client may send nothing before its connection is accepted all the same: the least
-/// that the kernel knows.
+/// How long a client may send nothing before it is accepted: the least that the kernel knows.
 #[cfg(target_os = "linux")]
 const DEFER_SECONDS: u32 = 1;
 
@@ -102,8 +100,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The length of the kernel's accept queue per socket; the kernel clamps it to
-/// `net.core.somaxconn`.
+/// The length of the accept queue per socket; the kernel clamps it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 /// TCP keepalive: the idle time before probes, their interval and number. A peer that vanished
 /// during a long response or a tunnel is detected within 90 seconds.

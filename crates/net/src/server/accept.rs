@@ -27,7 +27,6 @@ use crate::timers;
 use crate::tls::ServerTls;
 use crate::worker::{Task, Worker};
 
-/// A listener, with the settings and the handler for its connections.
 pub(super) struct Acceptor<H> {
     pub(super) address: Arc<Address>,
     pub(super) tls: Option<Arc<ServerTls>>,
@@ -36,7 +35,6 @@ pub(super) struct Acceptor<H> {
     pub(super) tasks: TaskPool<Caller>,
 }
 
-/// A connection that was accepted within the bounds.
 pub(super) struct Caller {
     pub(super) stream: Plain,
     pub(super) peer: Option<SocketAddr>,
@@ -56,7 +54,6 @@ async fn attend<H: Handler>(acceptor: Rc<Acceptor<H>>, mut caller: Caller) {
     }
 }
 
-/// Accepts on `socket` until the worker drains.
 pub(super) fn open<H: Handler>(
     socket: Listener,
     acceptor: Acceptor<H>,
@@ -153,8 +150,7 @@ async fn accept<H: Handler>(socket: AsyncListener, acceptor: Rc<Acceptor<H>>, mu
                     tracing::warn!(listener = %acceptor.address, %error, "cannot accept connections for now");
                     failing = true;
                 }
-                // Out of descriptors or memory: open connections must end first. Retrying at once
-                // would spin.
+                // Out of descriptors or memory: retrying at once would spin.
                 tokio::select! {
                     () = &mut task => break,
                     () = timers::pause(PAUSE) => {}
@@ -215,8 +211,7 @@ fn admit<H: Handler>(accepted: Accepted, acceptor: &Rc<Acceptor<H>>, task: &Task
     }
 }
 
-/// Whether the error concerns the connection that was about to be accepted, and not the listener
-/// (accept(2)).
+/// Whether the error concerns the accepted connection, and not the listener (accept(2)).
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

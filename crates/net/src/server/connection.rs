@@ -27,8 +27,7 @@ use crate::worker::Task;
 
 /// Serves one connection; its errors do not affect others.
 ///
-/// A connection may be idle for long, and every idle connection pays for the inline size of this
-/// task.
+/// Every idle connection pays for the inline size of this task.
 pub(super) fn serve<H: Handler>(
     caller: Caller,
     acceptor: &Rc<Acceptor<H>>,
@@ -85,7 +84,6 @@ pub(super) fn serve<H: Handler>(
     }
 }
 
-/// What serving a connection needs beside its socket.
 struct Setup<H> {
     connection: ConnInfo,
     acceptor: Rc<Acceptor<H>>,
@@ -228,7 +226,6 @@ impl<H: Handler> Setup<H> {
         self.http1(transport, ReadBuffer::new()).await;
     }
 
-    /// Serves HTTP/1 to the end of the connection.
     fn http1(self, transport: Transport, input: ReadBuffer) -> impl Future<Output = ()> {
         let interim = Queue::default();
         let connection = ConnInfo {
@@ -304,8 +301,7 @@ fn count_timeout<H: Handler>(wait: Wait, acceptor: &Acceptor<H>) {
     }
 }
 
-/// Reports that a connection existed, and whether it panicked outside a handler; a panic ends only
-/// its own task.
+/// Reports a connection, and whether it panicked, which ends only its own task.
 struct Watch<H: Handler>(Rc<Acceptor<H>>);
 
 impl<H: Handler> Watch<H> {

@@ -19,11 +19,10 @@ use super::http2::streams::Arrived;
 use super::upgrade::OnUpgrade;
 use tollgate_http1::Malformed;
 
-/// The body of a request. Nothing of it is read before it is polled.
+/// Nothing of it is read before it is polled.
 #[derive(Debug)]
 pub struct Inbound {
     kind: Kind,
-    /// What was read of it and is to be read again.
     replay: Option<Box<Replay>>,
 }
 
@@ -57,7 +56,6 @@ impl Replay {
         }
     }
 
-    /// Inserts `text` behind the first byte that is `mark`, if there is one.
     pub fn insert_after(&mut self, mark: u8, text: &'static [u8]) {
         self.end();
         let at = |piece: &Bytes| piece.iter().position(|byte| *byte == mark);
@@ -141,9 +139,7 @@ impl Inbound {
     }
 
     /// Whether the server that reads it takes response headers from the response's body
-    /// ([`Payload`]): our HTTP/1 server does.
-    ///
-    /// [`Payload`]: super::Payload
+    /// ([`Payload`](super::Payload)): our HTTP/1 server does.
     pub const fn takes_lines(&self) -> bool {
         matches!(self.kind, Kind::Http1(..))
     }
@@ -160,7 +156,6 @@ impl Inbound {
     }
 }
 
-/// The body of a request that hyper's server reads.
 impl From<Incoming> for Inbound {
     fn from(incoming: Incoming) -> Self {
         Kind::Hyper(incoming, None).into()

@@ -39,7 +39,6 @@ impl Queue {
         }
     }
 
-    /// Begins a request: interim responses to the last one are dropped.
     pub(super) fn begin(&self) {
         self.0.request.store(
             self.0.request.load(Ordering::Relaxed).wrapping_add(1),
@@ -50,7 +49,6 @@ impl Queue {
         }
     }
 
-    /// Whether interim responses are waiting to be written.
     pub(super) fn waits(&self) -> bool {
         self.0.any.load(Ordering::Relaxed)
     }

@@ -52,8 +52,7 @@ impl Plain {
         }
     }
 
-    /// Whether there are unread bytes; asks the kernel, because the runtime may not have been
-    /// notified yet.
+    /// Whether the kernel has unread bytes, of which the runtime may not know yet.
     fn has_unread(&self) -> bool {
         match self {
             Self::Tcp(socket) => socket.has_unread(),
@@ -91,12 +90,10 @@ impl Transport {
         }
     }
 
-    /// Waits until there is something to read, without reading it.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.plain().poll_readable(cx)
     }
 
-    /// Whether there are unread bytes, encrypted or not.
     pub(super) fn has_unread(&self) -> bool {
         match self {
             Self::Plain(plain) => plain.has_unread(),
@@ -122,7 +119,6 @@ impl Transport {
         let _ = Pin::new(self).poll_flush(&mut context);
     }
 
-    /// Writes `bytes` if the socket accepts them at once, then closes.
     pub(super) fn dismiss(mut self, bytes: &[u8]) {
         if let Self::Plain(plain) = self {
             return plain.dismiss(bytes);
@@ -140,16 +136,14 @@ impl Transport {
         }
     }
 
-    /// Closes with a reset, so that the client does not take an incomplete response for a complete
-    /// one.
+    /// Closes with a reset, so that an incomplete response is not taken for a complete one.
     pub(super) fn reset(mut self) {
         if let Plain::Tcp(socket) = self.plain() {
             socket.reset_when_closed();
         }
     }
 
-    /// Shuts down the write side, then reads and discards input until it ends or `most` bytes have
-    /// arrived.
+    /// Shuts down the write side, then discards input until it ends or `most` bytes have arrived.
     pub(super) async fn linger(&mut self, most: usize) {
         let _ = AsyncWriteExt::shutdown(self).await;
         let mut scratch = vec![0; 4096]; // not part of the task, whose size every idle connection pays
@@ -165,13 +159,11 @@ impl Transport {
 
 delegate_io!(Transport: Plain, Tls);
 
-/// The transport of an HTTP/2 connection; it follows the frames, and reports its progress to
-/// [`State`].
+/// The transport of an HTTP/2 connection; it follows the frames, and reports to [`State`].
 #[derive(Debug)]
 pub(super) struct Io {
     transport: Transport,
-    /// Bytes to be read first: those received while the protocol was detected, or held back for a
-    /// while.
+    /// Bytes to be read first: those of before the protocol was known, or held back.
     ahead: Bytes,
     state: Arc<State>,
     place: ConnectionSlot,
@@ -182,7 +174,6 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// `window` receives what the client may still send.
     pub(super) fn new(
         transport: Transport,
         ahead: Bytes,

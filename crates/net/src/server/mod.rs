@@ -87,9 +87,7 @@ pub trait Payload {
 pub enum Event<'e> {
     Opened,
     Refused(&'static str),
-    /// Accepting failed: descriptors or memory ran out.
     AcceptFailed,
-    /// The head of a request was refused, so it never became a request.
     BadHead(Unread<'e>),
     /// A handler, or a connection outside its handler, panicked.
     Panicked,
@@ -103,7 +101,6 @@ pub struct Unread<'e> {
     /// The status of the response; `None`: no response was sent.
     pub status: Option<StatusCode>,
     pub client: Option<IpAddr>,
-    /// Its first bytes, as far as they are known.
     pub head: &'e [u8],
 }
 
@@ -112,14 +109,10 @@ pub struct Unread<'e> {
 pub struct ConnInfo {
     /// The peer's address (from the PROXY protocol, if that is trusted); `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// The address that connected to us; differs from `peer` with the PROXY protocol.
     pub direct: Option<SocketAddr>,
-    /// Whether the PROXY protocol header contained no address.
     pub unnamed: bool,
     pub listener: Arc<Address>,
-    /// The result of the TLS handshake; `None`: not encrypted.
     pub tls: Option<TlsInfo>,
-    /// Whether it is HTTP/2, and not HTTP/1.
     pub http2: bool,
     /// Receives interim responses, if they can be sent: not over HTTP/2.
     pub interim: Option<Interim>,
@@ -152,18 +145,15 @@ impl ConnInfo {
 /// The limits and timeouts of connections. A changed setting applies to new connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// From a connection's start, or a later request's first byte, to the end of the request's
-    /// head.
+    /// From the start of a connection, or the first byte of a request, to the head's end.
     pub header_read: Duration,
-    /// From a connection's start to the end of the TLS handshake; the first head's time begins
-    /// then.
+    /// From the start of a connection to the end of the TLS handshake.
     pub tls_handshake: Duration,
     /// The longest time a client may accept no byte of a response.
     pub body_idle: Duration,
     /// The longest time a connection may be without a request.
     pub keep_alive: Duration,
-    /// How long an idle connection stays ready for its next request: long enough that a busy one never
-    /// rests.
+    /// How long an idle connection stays ready for its next request, so that busy ones never rest.
     pub awake: Duration,
     /// The largest head of a request in bytes; above: 431.
     pub header_bytes: usize,
@@ -179,11 +169,9 @@ pub struct Settings {
     pub ipv6_prefix: u8,
     /// Concurrent streams of one HTTP/2 connection.
     pub streams: u32,
-    /// Whether HTTP/2 clients are told that they may request upgrades by extended CONNECT (RFC
-    /// 8441).
+    /// Whether HTTP/2 clients may request upgrades by extended CONNECT (RFC 8441).
     pub connect_protocol: bool,
-    /// Whether connections begin with a PROXY protocol header. Required from `trusted_proxies`,
-    /// refused from others.
+    /// Whether a PROXY protocol header is required, and allowed from `trusted_proxies` only.
     pub proxy_protocol: bool,
     /// Peers that are trusted to report the origin of a connection.
     pub trusted_proxies: NetSet,
@@ -218,23 +206,19 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether `address` is trusted to report the origin of a connection.
     fn trusts(&self, address: IpAddr) -> bool {
         self.trusted_proxies.contains(address)
     }
 }
 
-/// State that the workers of one server share.
 #[derive(Debug)]
 pub struct ServerState {
     pub settings: ArcSwap<Settings>,
     pub stats: Stats,
-    /// The open connections, in total and by address.
     pub bounds: Bounds,
 }
 
 impl ServerState {
-    /// Creates it with nothing open and nothing counted.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
@@ -244,11 +228,7 @@ impl ServerState {
     }
 }
 
-/// Serves the bound listeners with `count` workers; `make` creates each worker's handler, on its
-/// thread.
-///
-/// # Errors
-/// If a worker cannot be started.
+/// Serves the bound listeners with `count` workers; `make` creates a handler on each thread.
 pub fn serve<H, M>(
     bound: Vec<Bound>,
     count: usize,
@@ -274,7 +254,6 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// The sockets of `bound` for this number of workers.
     pub fn new(bound: Vec<Bound>, workers: usize, shared: Arc<ServerState>) -> Self {
         Self {
             bound: Arc::new(Mutex::new(bound)),
@@ -283,15 +262,10 @@ impl Sockets {
         }
     }
 
-    /// Serves this worker's sockets with `handler`. Every worker must call it once, in the order of
-    /// their numbers.
-    ///
-    /// # Errors
-    /// If a socket cannot be registered with the worker's runtime.
+    /// Serves this worker's sockets. Every worker must call it once, in the order of their numbers.
     pub fn open<H: Handler>(&self, worker: &Rc<Worker>, handler: &Rc<H>) -> std::io::Result<()> {
         for listener in self.bound.lock().iter_mut() {
-            // One socket per worker; more if a predecessor process left more sockets than there are
-            // workers.
+            // One socket per worker, or more if a predecessor process had more workers.
             let share = listener
                 .sockets
                 .len()

@@ -1,5 +1,4 @@
-//! Reads the PROXY protocol header, versions 1 and 2: the client's address, as reported by the load
-//! balancer in front.
+//! Reads the PROXY protocol header, versions 1 and 2: the client's address, by a load balancer.
 //!
 //! It is read before anything else, and no byte beyond it, because TLS may follow.
 
@@ -11,9 +10,6 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Reads the header; `None` if it names no address: the load balancer sends a health check of its
 /// own, or the address family has no IP addresses.
-///
-/// # Errors
-/// If there is no such header, or it is invalid.
 pub async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![0; SIGNATURE.len()];
     stream.read_exact(&mut header).await?;
@@ -74,7 +70,6 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest line of version 1 (section 2.1).
 const LINE_MAX: usize = 107;

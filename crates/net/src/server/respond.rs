@@ -1,5 +1,4 @@
-//! Runs the handler for a request: checks limits that hyper does not check, and turns panics into
-//! responses.
+//! Runs the handler for a request: checks what hyper does not, and turns panics into responses.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -13,7 +12,6 @@ use http::{Request, Response};
 use tollgate_http1::request::BadHead;
 use tollgate_response::Problem;
 
-/// State that the requests of one connection share.
 pub(super) struct Served<H> {
     pub(super) handler: Rc<H>,
     pub(super) connection: Rc<ConnInfo>,
@@ -21,8 +19,7 @@ pub(super) struct Served<H> {
     pub(super) shared: Arc<ServerState>,
 }
 
-/// Responds to a request of HTTP/2; hyper has not checked the length of its target or the number of
-/// its headers.
+/// Responds to a request of HTTP/2, of which hyper does not bound the target and the headers.
 pub(super) async fn respond<H: Handler>(
     served: &Served<H>,
     request: Request<Inbound>,
@@ -43,7 +40,6 @@ pub(super) async fn respond<H: Handler>(
     response.unwrap_or_else(|problem| problem.response_to(&method))
 }
 
-/// Refuses an HTTP/2 request for its size, counts it and informs the handler.
 #[cold]
 fn refuse<H: Handler>(
     served: &Served<H>,
@@ -83,15 +79,10 @@ pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
 /// The reason why a connection's bytes, or a request's head, are refused before there is a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadReason {
-    /// Plain text on a port that requires TLS.
     PlainHttp,
-    /// A TLS handshake on a port without TLS.
     Tls,
-    /// The head did not end in time.
     SlowHead,
-    /// The head is malformed, or its version is not supported.
     Malformed,
-    /// The head is too large.
     TooLarge,
     TargetTooLong,
 }
@@ -107,7 +98,6 @@ tollgate_policy::labels! {
     }
 }
 
-/// A reason with the response that the client gets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     pub(super) problem: Problem,
@@ -115,17 +105,14 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// A plain-text request on a port that requires TLS.
     pub(super) const PLAIN_HTTP: Self = Self {
         problem: Problem::PLAIN_HTTP,
         reason: UnreadReason::PlainHttp,
     };
-    /// A TLS handshake on a port without TLS.
     pub(super) const TLS: Self = Self {
         problem: Problem::TLS_HANDSHAKE,
         reason: UnreadReason::Tls,
     };
-    /// A head that did not end in time.
     pub(super) const HEAD_TIMEOUT: Self = Self {
         problem: Problem::HEAD_TIMEOUT,
         reason: UnreadReason::SlowHead,

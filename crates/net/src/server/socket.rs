@@ -1,5 +1,4 @@
-//! A client's TCP socket, which is registered with the runtime only when something has to wait for
-//! it.
+//! A client's TCP socket, registered with the runtime only when something has to wait for it.
 //!
 //! On a connection with a single request, the request is usually available when it is accepted, and
 //! the response is accepted at once. Such a connection never waits, which saves the two system
@@ -73,7 +72,6 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, without reading it. An error counts as readable.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.registered() {
             Ok(stream) => stream.poll_read_ready(cx).map(drop),
@@ -81,7 +79,6 @@ impl Socket {
         }
     }
 
-    /// Makes closing send a reset instead of an orderly end.
     pub(super) fn reset_when_closed(&mut self) {
         let _ = match &self.state {
             SocketState::Fresh(stream) => {
@@ -94,7 +91,6 @@ impl Socket {
         };
     }
 
-    /// Ready when it is time to check whether a client that waits for its response is still there.
     pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.state, SocketState::Fresh(_)) && !self.answered {
             let watch = self
@@ -105,7 +101,6 @@ impl Socket {
         Poll::Ready(())
     }
 
-    /// Whether there are unread bytes.
     pub(super) fn has_unread(&self) -> bool {
         match &self.state {
             SocketState::Fresh(stream) => peek(stream),
@@ -114,7 +109,6 @@ impl Socket {
         }
     }
 
-    /// Copies unread bytes; returns how many.
     pub(super) fn peek(&self, room: &mut [u8]) -> usize {
         match &self.state {
             SocketState::Fresh(stream) => look_ahead(stream, room),
@@ -123,8 +117,7 @@ impl Socket {
         }
     }
 
-    /// Writes `bytes` if the socket accepts them at once, after reading the bytes that the peer
-    /// already sent.
+    /// Writes `bytes` if the socket accepts them at once, after a read of what has arrived.
     pub(super) fn dismiss(self, bytes: &[u8]) {
         let mut scratch = [0; 4096];
         match self.state {
@@ -210,13 +203,11 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Whether `socket` has a byte to read.
 pub(super) fn peek(socket: impl AsFd) -> bool {
     let mut room = [MaybeUninit::uninit(); 1];
     matches!(recv(socket, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok(((came, _), _)) if !came.is_empty())
 }
 
-/// Copies unread bytes of `socket` without consuming them; returns how many.
 pub(super) fn look_ahead(socket: impl AsFd, room: &mut [u8]) -> usize {
     recv(socket, room, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(length, _)| length)
 }

@@ -1,9 +1,7 @@
-//! Counters of connection events. These are rare compared with requests, so plain shared counters
-//! suffice.
+//! Counters of connection events, which are rare: plain shared counters suffice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that only grows.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
@@ -57,7 +55,6 @@ impl Stats {
         }
     }
 
-    /// Every counter with its name.
     pub fn each(&self) -> [(&'static str, u64); 13] {
         [
             ("accepted", self.accepted.value()),

@@ -8,11 +8,9 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// The waiting tasks of one worker.
 #[derive(Debug)]
 pub(super) struct TaskPool<C>(RefCell<Vec<Rc<RefCell<Post<C>>>>>);
 
-/// The place where a task waits.
 #[derive(Debug)]
 struct Post<C> {
     given: Option<C>,
@@ -26,7 +24,6 @@ impl<C> Default for TaskPool<C> {
 }
 
 impl<C> TaskPool<C> {
-    /// Passes `caller` to a waiting task; returns it if there is none.
     pub(super) fn hand_over(&self, caller: C) -> Option<C> {
         let Some(post) = self.0.borrow_mut().pop() else {
             return Some(caller);

@@ -22,7 +22,6 @@ pub(super) struct Wheel {
     /// The first entry of each slot; empty until first use.
     slots: Vec<u32>,
     entries: Vec<Entry>,
-    /// The head of the list of free entries.
     free: u32,
     hung: u32,
     live: u32,
@@ -73,7 +72,6 @@ impl Wheel {
         }
     }
 
-    /// Creates an entry that is not set.
     pub(super) fn insert(&mut self) -> u32 {
         self.live += 1;
         if self.free == NONE {
@@ -111,7 +109,6 @@ impl Wheel {
         }
     }
 
-    /// Sets the entry to pass `after` from now.
     pub(super) fn set(&mut self, index: u32, after: Duration) -> Set {
         let passed = self.read_clock();
         if self.hung == 0 {

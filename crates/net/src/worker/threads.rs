@@ -10,7 +10,6 @@ use tokio::sync::watch;
 
 use super::{CURRENT, Drain, Worker};
 
-/// The state that a worker has to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Serve the existing connections, accept none; the number increases with each hold.
@@ -30,10 +29,7 @@ pub struct Workers {
 
 impl Workers {
     /// Starts `count` threads; each runs `serve` once inside its runtime, then runs the tasks that
-    /// it spawned.
-    ///
-    /// # Errors
-    /// If a thread or a runtime cannot be created; the threads already started are stopped again.
+    /// it spawned. If one cannot be started, the others are stopped again.
     pub fn start<S>(count: usize, serve: S) -> io::Result<Self>
     where
         S: Fn(&Rc<Worker>) -> io::Result<()> + Clone + Send + 'static,
@@ -44,9 +40,6 @@ impl Workers {
     }
 
     /// As [`Workers::start`], but they accept nothing before [`Workers::open`].
-    ///
-    /// # Errors
-    /// As for [`Workers::start`].
     pub fn start_held<S>(count: usize, serve: S) -> io::Result<Self>
     where
         S: Fn(&Rc<Worker>) -> io::Result<()> + Clone + Send + 'static,
@@ -103,7 +96,6 @@ impl Workers {
         true
     }
 
-    /// Tells every worker to accept nothing new, to finish its work, and then to end.
     pub fn drain(&self, drain: Drain) {
         self.phase.send_if_modified(|phase| {
             let first = matches!(phase, Phase::Serve | Phase::Hold(_));
@@ -114,17 +106,14 @@ impl Workers {
         });
     }
 
-    /// Tells every worker to drop everything and end.
     pub fn stop(&self) {
         self.phase.send_replace(Phase::Stop);
     }
 
-    /// Waits until every worker has ended. Blocks the thread.
     pub fn join(mut self) {
         self.join_threads();
     }
 
-    /// Whether every worker has ended.
     pub fn ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
@@ -206,8 +195,7 @@ fn run<S>(
         }
     });
     CURRENT.set(None);
-    // Drops the remaining tasks. A name lookup that hangs blocks a thread of the runtime, and is
-    // not awaited.
+    // Drops the remaining tasks; a name lookup that hangs blocks a thread and is not awaited.
     runtime.shutdown_background();
 }
 

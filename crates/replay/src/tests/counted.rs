@@ -181,7 +181,7 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
     let mut known = crate::replay::CLIENT.to_vec();
     for error in &all {
         let listed = known.contains(&error.label());
-        let clients = error.cause() == tollgate_limiter::Cause::Client;
+        let clients = error.blame().cause == tollgate_limiter::Cause::Client;
         assert_eq!(listed, clients, "{}", error.label());
         known.retain(|known| *known != error.label());
     }

@@ -14,7 +14,6 @@ impl Problem {
         out.push('"');
     }
 
-    /// Writes them up to the text of the detail.
     pub(crate) fn write_head(&self, out: &mut String) {
         for piece in [
             "{\"type\":\"",
@@ -29,7 +28,6 @@ impl Problem {
         }
     }
 
-    /// The document without additional members.
     pub fn document(&self) -> String {
         let mut document = String::with_capacity(256);
         self.write_members(&mut document);

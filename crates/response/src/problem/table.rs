@@ -30,14 +30,12 @@ problems! {
 
     STATED_TWICE of MALFORMED: "A header that decides about the request must have one value.";
 
-    /// HTTP/2: a header's value begins or ends with whitespace.
     HEADER_VALUE of MALFORMED: "A header's value must not begin or end with whitespace.";
 
     PATH of MALFORMED: "The path of the request cannot be read safely.";
 
     CLIENT of MALFORMED: "The headers of trusted proxies name different clients: only one can be right.";
 
-    /// 405: TRACE, and no route names it.
     TRACE of METHOD:
         "TRACE returns headers that browsers hide from scripts: it is forwarded only if a route names it.";
 
@@ -54,7 +52,6 @@ problems! {
     EXPECTATION = EXPECTATION_FAILED, "urn:problem-type:tollgate:expectation-failed", "The expectation is not supported", INTERNAL:
         "The only supported expectation is `100-continue`.";
 
-    /// 431: the head is larger than the server allows.
     HEAD_TOO_LARGE = REQUEST_HEADER_FIELDS_TOO_LARGE, "urn:problem-type:tollgate:headers-too-large", "The headers are too large", RESOURCE_EXHAUSTED:
         "The head of the request is larger than this gateway accepts.";
 
@@ -85,7 +82,6 @@ problems! {
     KEY_MISSING_IN_BODY of MALFORMED:
         "The body lacks a value that it must have here, is too long, or has no form in which it is read.";
 
-    /// The body is no JSON, and something in it must be known.
     BODY_MALFORMED of MALFORMED:
         "The body of the request is not a JSON object or list in UTF-8, or is nested more than 128 levels deep.";
 
@@ -104,7 +100,6 @@ problems! {
 
     BATCH_TOO_LONG of BODY_TOO_LARGE: "The batch has more than 1000 calls, which is the most that are read.";
 
-    /// 415: the charset of the body is not UTF-8, and something in it must be known.
     BODY_CHARSET = UNSUPPORTED_MEDIA_TYPE, "urn:problem-type:tollgate:unsupported-media-type", "The body cannot be read", INTERNAL:
         "The body of the request must be in UTF-8.";
 
@@ -200,7 +195,6 @@ problems! {
 }
 
 impl Problem {
-    /// The request broke off. The client is gone, so only the log shows this, as 499.
     pub const CLIENT_GONE: Self = Self {
         kind: "urn:problem-type:tollgate:client-gone",
         title: "The client has gone",
@@ -209,20 +203,16 @@ impl Problem {
         ..Self::MALFORMED
     };
 
-    /// 401: the caller's token is invalid.
     pub const TOKEN: Self =
         Self::KEY_MISSING.saying("The token that identifies the caller is not valid.");
 
-    /// It is not clear which operation a GraphQL request executes, for this reason.
     pub const fn operation(why: OperationFlaw) -> Self {
         Self::BODY_AMBIGUOUS.saying(why.words())
     }
 
-    /// 415: the body is compressed, and something in it must be known.
     pub const BODY_COMPRESSED: Self =
         Self::BODY_CHARSET.saying("The body of the request must not be compressed.");
 
-    /// 413: the document sent to the listener for decisions is too large.
     pub const DOCUMENT_TOO_LARGE: Self =
         Self::BODY_TOO_LARGE.saying("The document is larger than 256 KiB.");
 
@@ -245,14 +235,12 @@ impl Problem {
         ..Self::OVERLOADED
     };
 
-    /// 503: the keys that verify tokens have not been fetched yet.
     pub const NO_KEYS: Self = Self {
         title: "The token cannot be verified",
         detail: "The keys that verify tokens cannot be fetched at the moment.",
         ..Self::OVERLOADED
     };
 
-    /// 502: no response that can be passed on.
     pub const UPSTREAM_RESPONSE: Self = Self {
         kind: "urn:problem-type:tollgate:upstream-answer",
         title: "The upstream gave no usable response",

@@ -12,7 +12,6 @@ pub(super) struct Described {
     pub(super) policy: HeaderValue,
     pub(super) legacy_policy: Box<[u8]>,
     pub(super) quota: u64,
-    /// Whether it limits concurrency, and has no window.
     pub(super) concurrent: bool,
     /// Whether a client may have several of its buckets.
     pub(super) partitioned: bool,

@@ -10,7 +10,6 @@ use super::{OURS, make_room, number};
 pub struct Prepared(SmallVec<[(Field, HeaderValue); 2]>);
 
 impl Prepared {
-    /// Puts them into the head of a response, where they replace an upstream's.
     pub fn insert(self, headers: &mut HeaderMap) {
         if self.0.is_empty() {
             return;
@@ -25,7 +24,6 @@ impl Prepared {
 /// The output for headers, each written once: the value of an earlier dialect stays.
 pub(super) struct Out<'o> {
     pub(super) way: Destination<'o>,
-    /// A bit for each written [`Field`].
     pub(super) written: u8,
 }
 
@@ -36,7 +34,6 @@ pub(super) enum Destination<'o> {
 }
 
 impl Out<'_> {
-    /// Adds a header whose value `write` appends; none if the value is empty.
     #[inline]
     pub(super) fn field(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>)) {
         let bit = 1 << field as u8;
@@ -69,7 +66,6 @@ impl Out<'_> {
         self.written |= bit;
     }
 
-    /// Adds a header whose value is a number.
     #[inline]
     pub(super) fn number(&mut self, field: Field, units: u64) {
         self.field(field, |value| number(value, units));
@@ -88,7 +84,6 @@ impl Out<'_> {
     }
 }
 
-/// The headers that we write, in the order of [`OURS`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
     RateLimit,

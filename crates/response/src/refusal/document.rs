@@ -9,7 +9,6 @@ use crate::SpentBudget;
 use crate::problem::{END, Problem};
 
 impl Refusal<'_> {
-    /// A problem document (RFC 9457).
     pub fn document(&self, id: &str) -> Bytes {
         complete(self.members().as_bytes(), self.wait(), id)
     }
@@ -34,7 +33,6 @@ impl Refusal<'_> {
             .filter(|_| matches!(self.reason, Reason::Denied(_)))
     }
 
-    /// The members that do not depend on the decision.
     fn members(&self) -> String {
         let mut members = constant_part(&self.problem, self.detail, self.limits());
         if !self.budgets().is_empty() {
@@ -89,7 +87,6 @@ fn constant_part<N: AsRef<str>>(problem: &Problem, detail: Option<&str>, violate
     out
 }
 
-/// Adds the members of one refusal to the beginning of its document.
 fn complete(constant: &[u8], wait: Option<Micros>, id: &str) -> Bytes {
     let mut digits = itoa::Buffer::new();
     let millis = wait.map_or("", |wait| digits.format(wait.ceil_millis()));

@@ -1,8 +1,10 @@
 //! Sorts the queue into calls: each bucket once, equal requests as one group.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -38,10 +40,8 @@ pub(super) fn assemble<L: Link>(shared: &LaneState, link: &L, work: Work) -> Vec
     let (mut later, mut corrections_later) = (Vec::new(), Vec::<Correction>::new());
     // A heartbeat that is sent again after a conflict would report the places of before a grant in
     // its own call, and so free a place that was just granted.
-    let holds = work
-        .corrections
-        .iter()
-        .any(|correction| matches!(correction.adjust, Adjust::Hold(_)));
+    let is_hold = |correction: &Correction| matches!(correction.adjust, Adjust::Hold(_));
+    let holds = work.corrections.iter().any(is_hold);
     let waits = |ask: &Ask| {
         let takes_place = |wanted: &Wanted| wanted.shape.holds() && wanted.cost > 0;
         holds && link.sends_again() && !ask.peek && ask.wants.iter().any(takes_place)
@@ -49,14 +49,11 @@ pub(super) fn assemble<L: Link>(shared: &LaneState, link: &L, work: Work) -> Vec
     for correction in work.corrections {
         // Corrections of one bucket keep their order: one that frees places must not overtake a
         // heartbeat that reports them.
-        let overtakes = corrections_later
-            .iter()
-            .any(|earlier| earlier.name == correction.name);
+        let mut earlier = corrections_later.iter();
+        let overtakes = earlier.any(|earlier| earlier.name == correction.name);
         let flight = flight_for(&mut flights, (link.part(&correction.name), u32::MAX));
-        match flight
-            .bucket_of_any_numbers(&correction.name, &correction.shape)
-            .filter(|_| !overtakes)
-        {
+        let bucket = flight.bucket_of_any_numbers(&correction.name, &correction.shape);
+        match bucket.filter(|_| !overtakes) {
             Some(bucket) => flight.batch.corrections.push((bucket, correction.adjust)),
             None => corrections_later.push(correction),
         }
@@ -98,67 +95,46 @@ pub(super) fn assemble<L: Link>(shared: &LaneState, link: &L, work: Work) -> Vec
             continue;
         }
         let Some(first) = ask.wants.first() else {
-            answer(
-                ask,
-                Ok(Draw {
-                    granted: true,
-                    ..Draw::default()
-                }),
-            );
+            let draw = Draw {
+                granted: true,
+                ..Draw::default()
+            };
+            answer(ask, Ok(draw));
             continue;
         };
         let part = link.part(&first.name);
-        if ask
-            .wants
-            .iter()
-            .any(|wanted| link.part(&wanted.name) != part)
-        {
+        let is_elsewhere = |wanted: &Wanted| link.part(&wanted.name) != part;
+        if ask.wants.iter().any(is_elsewhere) {
             let why = "the limits of this request lie in different cluster slots";
             fail(shared, ask, StoreError::Unavailable(why.into()));
             continue;
         }
-        if let Err(ask) = flight_for(
-            &mut flights,
-            (
-                part,
-                if ask.peek {
-                    u32::MAX
-                } else {
-                    link.lane_of(&ask.wants)
-                },
-            ),
-        )
-        .add(ask)
-        {
+        let lane = match ask.peek {
+            true => u32::MAX,
+            false => link.lane_of(&ask.wants),
+        };
+        if let Err(ask) = flight_for(&mut flights, (part, lane)).add(ask) {
             later.push(ask);
         }
     }
     shared.put_back(later);
     let flights: Vec<Flight> = flights.into_iter().map(|(_, flight)| flight).collect();
-    let asked: usize = flights
-        .iter()
-        .map(|flight| flight.members.iter().map(Vec::len).sum::<usize>())
-        .sum();
-    shared
-        .counters
-        .asked
-        .fetch_add(asked as u64, Ordering::Relaxed);
+    let members = flights.iter().flat_map(|flight| &flight.members);
+    let asked = members.map(Vec::len).sum::<usize>() as u64;
+    shared.counters.asked.fetch_add(asked, Ordering::Relaxed);
     flights
 }
 
 fn flight_for(flights: &mut SmallVec<[((u32, u32), Flight); 1]>, part: (u32, u32)) -> &mut Flight {
-    let index = flights
-        .iter()
-        .position(|(known, _)| *known == part)
-        .unwrap_or_else(|| {
-            flights.push((part, Flight::default()));
-            flights.len() - 1
-        });
+    let known = flights.iter().position(|(known, _)| *known == part);
+    let index = known.unwrap_or_else(|| {
+        flights.push((part, Flight::default()));
+        flights.len() - 1
+    });
     &mut flights[index].1
 }
 
 impl Flight {
-    /// A call that is sent again for its corrections alone.
     pub(super) fn again(batch: Batch) -> Self {
         Self {
             batch,
@@ -166,7 +142,6 @@ impl Flight {
         }
     }
 
-    /// Takes every request out of this call.
     pub(super) fn take_asks(&mut self) -> impl Iterator<Item = Ask> {
         let members = std::mem::take(&mut self.members).into_iter().flatten();
         let peeks = std::mem::take(&mut self.peeks).into_iter();
@@ -182,10 +157,8 @@ impl Flight {
     fn bucket(&mut self, name: &Name, shape: &Arc<WireForm>) -> Option<u32> {
         let hash = name.hash as u64;
         let buckets = &mut self.batch.buckets;
-        if let Some(&index) = self
-            .buckets
-            .find(hash, |&index| buckets[index as usize].0.hash == name.hash)
-        {
+        let is_it = |&index: &u32| buckets[index as usize].0.hash == name.hash;
+        if let Some(&index) = self.buckets.find(hash, is_it) {
             return Arc::ptr_eq(&buckets[index as usize].1, shape).then_some(index);
         }
         let index = buckets.len() as u32;
@@ -220,13 +193,11 @@ impl Flight {
         self.pending.push(pending);
     }
 
-    /// Adds the return of a lease to this call.
     fn give_back(&mut self, bucket: u32, returned: &Returned) {
         self.batch.returns.push((bucket, returned.back));
         self.returned.push((returned.back.left, returned.in_time));
     }
 
-    /// Adds a request to this call, or returns it for the next.
     #[expect(clippy::result_large_err, reason = "the request itself, handed back")]
     fn add(&mut self, ask: Ask) -> Result<(), Ask> {
         if self.batch.groups.len() >= GROUPS_MAX || self.peeks.len() >= GROUPS_MAX {
@@ -244,16 +215,14 @@ impl Flight {
             }
         }
         if ask.peek {
-            self.peeks
-                .push((ask, parts.iter().map(|part| part.bucket).collect()));
+            let buckets = parts.iter().map(|part| part.bucket).collect();
+            self.peeks.push((ask, buckets));
             return Ok(());
         }
         let groups = &mut self.batch.groups;
         let hash = hash_of(&parts);
-        if let Some(&index) = self
-            .groups
-            .find(hash, |&index| groups[index as usize].parts == parts)
-        {
+        let is_it = |&index: &u32| groups[index as usize].parts == parts;
+        if let Some(&index) = self.groups.find(hash, is_it) {
             groups[index as usize].count += 1;
             self.members[index as usize].push(ask);
             return Ok(());
@@ -269,8 +238,5 @@ impl Flight {
 
 /// A hash of a group's claims. Its inputs are indices and costs, which no client can choose freely.
 fn hash_of(parts: &[Part]) -> u64 {
-    parts.iter().fold(0x9E37_79B9_7F4A_7C15, |hash: u64, part| {
-        let word = u64::from(part.bucket) << 32 ^ part.cost << 1 ^ u64::from(part.enforced);
-        (hash.rotate_left(23) ^ word).wrapping_mul(0x2545_F491_4F6C_DD1D)
-    })
+    FixedState::default().hash_one(parts)
 }

@@ -16,15 +16,13 @@ use super::{Link, Obstacle};
 const AGAIN: Duration = Duration::from_millis(100);
 /// The most attempts in progress; above it the oldest is given up.
 const ATTEMPTS_MAX: usize = 10;
-/// The time between attempts in parallel to a suspected connection, to spare a server that is only
-/// slow.
+/// The time between attempts beside a suspected connection, to spare a server that is only slow.
 const BESIDE_APART: Duration = Duration::from_secs(1);
 
 pub(super) struct Attempts<L: Link> {
     link: Rc<L>,
     under_way: JoinSet<Result<L::Connection, Obstacle>>,
     handles: VecDeque<AbortHandle>,
-    /// When the last attempt in parallel to a suspected connection started.
     beside: Option<Instant>,
 }
 
@@ -46,10 +44,8 @@ impl<L: Link> Attempts<L> {
             oldest.abort();
         }
         let link = self.link.clone();
-        self.handles.push_back(
-            self.under_way
-                .spawn_local(async move { link.connect().await }),
-        );
+        let attempt = async move { link.connect().await };
+        self.handles.push_back(self.under_way.spawn_local(attempt));
     }
 
     /// Connects: returns the first attempt that succeeds; if all have failed, the last error.
@@ -73,8 +69,7 @@ impl<L: Link> Attempts<L> {
         }
     }
 
-    /// Starts an attempt in parallel to a suspected connection, unless one is in progress or
-    /// started a moment ago.
+    /// Starts an attempt beside a suspected connection, unless there was one a moment ago.
     pub(super) fn begin_beside(&mut self) {
         let now = Instant::now();
         if self.under_way.is_empty() && self.beside.is_none_or(|last| now >= last + BESIDE_APART) {
@@ -83,7 +78,6 @@ impl<L: Link> Attempts<L> {
         }
     }
 
-    /// The connection of an attempt that has succeeded by now.
     pub(super) fn ready(&mut self) -> Option<L::Connection> {
         while let Some(ended) = self.under_way.try_join_next() {
             if let Ok(Ok(connection)) = ended {

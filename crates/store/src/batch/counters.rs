@@ -5,19 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters, each with its name in metrics and its description; and gauges, which have none.
 macro_rules! counters {
     (
-        $(#[$doc:meta])*
         $name:ident { $($field:ident = $metric:literal: $help:literal,)* }
-        $($(#[$gauge_doc:meta])* $gauge:ident)?
+        $($gauge:ident)?
     ) => {
-        $(#[$doc])*
         #[derive(Debug, Default)]
         pub struct $name {
             $(#[doc = $help] pub $field: AtomicU64,)*
-            $($(#[$gauge_doc])* pub $gauge: AtomicU64,)?
+            $(pub $gauge: AtomicU64,)?
         }
 
         impl $name {
-            /// Each counter with its name in metrics and its description.
             pub fn named(&self) -> [(&'static str, &'static str, u64); [$($metric),*].len()] {
                 [$(($metric, $help, self.$field.load(Ordering::Relaxed))),*]
             }
@@ -26,7 +23,6 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters of one store.
     Counters {
         calls = "store_calls": "Calls sent to the shared store",
         asked = "store_requests": "Requests for which the shared store was asked",
@@ -42,7 +38,6 @@ counters! {
 }
 
 counters! {
-    /// Counters of one store's leases.
     LeaseCounters {
         leases = "store_leases": "Leases taken from the shared store",
         units = "store_leased_units": "Units of limits in leases taken from the shared store",
@@ -50,7 +45,6 @@ counters! {
         given_back = "store_lease_units_given_back": "Leased units that went back unused",
         forfeited = "store_lease_units_forfeited": "Leased units that were left and lost",
     }
-    /// Leases held now.
     out
 }
 
@@ -58,16 +52,14 @@ counters! {
 pub struct Health {
     /// Whether calls go out; for a cluster: to at least one of its masters.
     pub up: bool,
-    /// Servers with a part of the buckets: one, or a cluster's masters.
+    /// The servers with a part of the buckets: one, or a cluster's masters; and how many do not
+    /// respond.
     pub servers: usize,
-    /// Of these, the servers that do not respond.
     pub down: usize,
-    /// The last error; empty: none yet.
     pub last_error: String,
 }
 
 impl Health {
-    /// Whether a connection was established or has failed.
     pub(super) fn is_known(&self) -> bool {
         self.up || !self.last_error.is_empty()
     }

@@ -14,11 +14,9 @@ use crate::bounds::Learned;
 use crate::wire_form::StoredState;
 use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
 
-/// The error for a bucket that cannot be read.
 const UNREADABLE: &str =
     "a bucket's row cannot be read, or is of a kind that this gateway does not know";
 
-/// Replays the pure core on the states the server used, and delivers the results.
 pub(super) fn deliver(
     shared: &LaneState,
     mut flight: Flight,
@@ -82,9 +80,8 @@ pub(super) fn deliver(
             continue;
         }
         let standings = buckets.iter().zip(&ask.wants).map(|(&bucket, wanted)| {
-            wanted
-                .shape
-                .standing(states[bucket as usize].as_ref(), wanted.cost, now)
+            let state = states[bucket as usize].as_ref();
+            wanted.shape.standing(state, wanted.cost, now)
         });
         let draw = Draw {
             granted: false,
@@ -130,27 +127,23 @@ pub(crate) fn decide(
     now: Timestamp,
 ) -> Vec<u32> {
     let granted = |group: &Group| {
-        let count = if group.needs_any(unreadable) {
-            0
-        } else {
-            group.count
+        let count = match group.needs_any(unreadable) {
+            true => 0,
+            false => group.count,
         };
-        (0..count)
-            .map(|_| u32::from(replay(batch, group, states, now).granted))
-            .sum()
+        let draws = (0..count).map(|_| replay(batch, group, states, now));
+        draws.map(|draw| u32::from(draw.granted)).sum()
     };
     batch.groups.iter().map(granted).collect()
 }
 
 impl Group {
-    /// Whether the group uses one of these buckets.
     fn needs_any(&self, buckets: &[u32]) -> bool {
         !buckets.is_empty() && self.parts.iter().any(|part| buckets.contains(&part.bucket))
     }
 }
 
-/// Decides one request of `group` as the specification does ([`tollgate_limit::draw`]) and advances
-/// `states`.
+/// Decides one request of `group` as [`tollgate_limit::draw`] does, and advances `states`.
 fn replay(
     batch: &Batch,
     group: &Group,
@@ -161,11 +154,8 @@ fn replay(
     let mut judged: SmallVec<[_; 4]> = SmallVec::new();
     for part in &group.parts {
         let bucket = part.bucket as usize;
-        let answer =
-            batch.buckets[bucket]
-                .1
-                .algorithm()
-                .judge(states[bucket].as_ref(), part.cost, now);
+        let algorithm = batch.buckets[bucket].1.algorithm();
+        let answer = algorithm.judge(states[bucket].as_ref(), part.cost, now);
         granted &= answer.is_ok() || !part.enforced;
         judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
     }
@@ -177,10 +167,8 @@ fn replay(
         if let (true, Some(next)) = (granted && part.cost > 0, next) {
             algorithm.apply(&mut states[bucket], next);
         }
-        standings.push(Standing::new(
-            verdict,
-            algorithm.report(states[bucket].as_ref(), now),
-        ));
+        let report = algorithm.report(states[bucket].as_ref(), now);
+        standings.push(Standing::new(verdict, report));
     }
     Draw {
         granted,
@@ -201,7 +189,6 @@ fn grant(shared: &LaneState, ask: Ask, draw: Draw, is_late: bool) {
         unanswered,
         ..
     } = ask;
-    let holds = wants.iter().any(|wanted| wanted.shape.holds());
     if is_late {
         // A heartbeat since then has freed its places.
         if let Some((wants, draw)) = unanswered.and_then(|one| one.granted(wants, draw)) {
@@ -209,7 +196,7 @@ fn grant(shared: &LaneState, ask: Ask, draw: Draw, is_late: bool) {
         }
         return;
     }
-    if holds {
+    if wants.iter().any(|wanted| wanted.shape.holds()) {
         shared.hold(&wants, &draw);
     }
     let Some(reply) = reply else {
@@ -223,13 +210,8 @@ fn grant(shared: &LaneState, ask: Ask, draw: Draw, is_late: bool) {
         wants,
         ..Reply::from(Ok(draw))
     };
-    if let Err(Reply {
-        outcome: Ok(draw),
-        wants,
-        ..
-    }) = reply.send(to_send)
-    {
-        shared.give_back(&wants, &draw);
+    if let Err(untaken) = reply.send(to_send) {
+        shared.untaken(&untaken);
     }
 }
 
@@ -258,11 +240,7 @@ pub(super) fn fail(shared: &LaneState, ask: Ask, error: StoreError) {
         unanswered: draw,
         ..Reply::from(Err(error))
     };
-    if let Err(Reply {
-        unanswered: Some(draw),
-        ..
-    }) = reply.send(to_send)
-    {
-        shared.forgo(&draw);
+    if let Err(untaken) = reply.send(to_send) {
+        shared.untaken(&untaken);
     }
 }

@@ -51,11 +51,9 @@ pub struct Document {
 
 #[derive(Debug)]
 pub(crate) struct NewDocument {
-    /// The epoch of the document that it replaces.
     pub(crate) known: u64,
     pub(crate) epoch: u64,
     pub(crate) text: String,
-    /// How long it is kept, if nothing replaces it.
     pub(crate) keep: Duration,
 }
 
@@ -63,7 +61,6 @@ pub(crate) struct NewDocument {
 pub(crate) struct ToldDocument {
     pub(crate) epoch: u64,
     pub(crate) now: Timestamp,
-    /// Whether the new document was written.
     pub(crate) written: bool,
     /// The text, unless its epoch is the one that is known.
     pub(crate) text: Option<String>,
@@ -74,21 +71,11 @@ pub(crate) struct ToldDocument {
 type Waiting = (NewDocument, oneshot::Sender<Result<bool, StoreError>>);
 
 /// What the lanes of a store and the users of its document share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Documents {
     latest: watch::Sender<Document>,
     waiting: Mutex<VecDeque<Waiting>>,
     arrived: Notify,
-}
-
-impl Default for Documents {
-    fn default() -> Self {
-        Self {
-            latest: watch::Sender::new(Document::default()),
-            waiting: Mutex::default(),
-            arrived: Notify::new(),
-        }
-    }
 }
 
 impl Documents {
@@ -96,7 +83,6 @@ impl Documents {
         self.latest.subscribe()
     }
 
-    /// Where the document is kept that was read last.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.latest.borrow().origin
     }
@@ -123,7 +109,6 @@ impl Documents {
         }
     }
 
-    /// A server has published a change.
     pub(crate) fn changed(&self) {
         self.arrived.notify_one();
     }
@@ -143,15 +128,10 @@ impl Documents {
 
     fn take(&self) -> Option<Waiting> {
         let mut waiting = self.waiting.lock();
-        while let Some((new, reply)) = waiting.pop_front() {
-            if !reply.is_closed() {
-                return Some((new, reply));
-            }
-        }
-        None
+        waiting.retain(|(_, reply)| !reply.is_closed());
+        waiting.pop_front()
     }
 
-    /// Publishes what a server said in response to a call that left at `sent`.
     fn stored(&self, stored: ToldDocument, sent: Timestamp, received: Timestamp) {
         let ours = i128::from(sent.as_micros() + received.since(sent).0 / 2);
         let ahead = i64::try_from(i128::from(stored.now.as_micros()) - ours).unwrap_or(0);
@@ -173,7 +153,6 @@ impl Documents {
     }
 }
 
-/// The task that watches the document over a connection. It ends when this is dropped.
 pub(super) struct Watching(tokio::task::JoinHandle<()>);
 
 impl Drop for Watching {
@@ -182,7 +161,6 @@ impl Drop for Watching {
     }
 }
 
-/// Watches the document over `connection`.
 pub(super) fn watch<L: Link>(
     shared: &Arc<LaneState>,
     link: &Rc<L>,
@@ -211,7 +189,6 @@ pub(super) fn watch<L: Link>(
     }))
 }
 
-/// Asks for the document once, and writes the one that waits.
 async fn ask<L: Link>(shared: &LaneState, link: &L, connection: &L::Connection) {
     let documents = &shared.documents;
     let (new, reply) = documents.take().unzip();

@@ -23,7 +23,6 @@ pub(super) struct Sent {
     pub(super) boot: Timestamp,
 }
 
-/// A call whose response is not delivered yet.
 #[must_use = "a request waits for the decision"]
 pub(super) struct Landed {
     flight: Flight,
@@ -40,7 +39,6 @@ impl Landed {
 /// Why a call brought no result, and its corrections that were certainly not made.
 type Grounded = (Trouble, Vec<Correction>);
 
-/// The outcome of calls that were sent together.
 #[must_use = "requests wait for the decisions"]
 pub(super) struct Flown {
     landed: Vec<Landed>,
@@ -48,7 +46,6 @@ pub(super) struct Flown {
 }
 
 impl Flown {
-    /// Sees to the corrections that were not made.
     pub(super) fn settle(mut self, shared: &LaneState) -> (Vec<Landed>, Result<(), Trouble>) {
         for (trouble, undone) in &mut self.failed {
             if matches!(trouble, Trouble::Late) && !undone.is_empty() {
@@ -59,7 +56,6 @@ impl Flown {
         self.into_outcome()
     }
 
-    /// The calls that have a response, and what the others say about the server.
     pub(super) fn into_outcome(self) -> (Vec<Landed>, Result<(), Trouble>) {
         let (mut outcome, mut late) = (Ok(()), false);
         for (trouble, _) in self.failed {
@@ -221,12 +217,8 @@ fn time_out(shared: &LaneState, ask: &mut Ask) {
         ..Reply::from(Err(StoreError::Timeout))
     };
     ask.unanswered.clone_from(&to_send.unanswered);
-    if let Err(Reply {
-        unanswered: Some(draw),
-        ..
-    }) = reply.send(to_send)
-    {
-        shared.forgo(&draw);
+    if let Err(untaken) = reply.send(to_send) {
+        shared.untaken(&untaken);
     }
 }
 
@@ -268,12 +260,8 @@ async fn call_until_late(
         hurried.as_mut().enable();
         let now = shared.clock.now();
         let mut next = (late > now).then_some(late);
-        let asks = flight
-            .members
-            .iter_mut()
-            .flatten()
-            .chain(flight.peeks.iter_mut().map(|(ask, _)| ask));
-        for ask in asks {
+        let peeks = flight.peeks.iter_mut().map(|(ask, _)| ask);
+        for ask in flight.members.iter_mut().flatten().chain(peeks) {
             if ask.reply.is_none() {
                 continue;
             }

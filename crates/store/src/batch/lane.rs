@@ -25,13 +25,10 @@ const DOWN_TICK: Duration = Duration::from_millis(5);
 /// master that was frozen meanwhile may not know yet that another was promoted.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// The time connections have to close cleanly after the store is closed.
+/// How long connections have to close cleanly after the store is closed.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Starts the store's thread, on which `main` runs with the tasks it spawns there.
-///
-/// # Errors
-/// When the thread or its runtime cannot be made.
 pub(crate) fn start<F: Future<Output = ()> + 'static>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
@@ -67,15 +64,13 @@ async fn keep_connected<L: Link>(shared: &Arc<LaneState>, link: Rc<L>) {
     let mut outages = Outages::of(shared.server());
     let mut attempts = Attempts::new(link.clone());
     let mut replacement = None;
-    // (Requests that are queued when the store closes can still use a connection that was just
-    // replaced.)
+    // Requests that are queued when the store closes can still use a replaced connection.
     while replacement.is_some() || !shared.closed.load(Ordering::Acquire) {
         let connection = match replacement.take() {
             Some(connection) => connection,
             None => {
-                let Some(connection) =
-                    connect(shared, &mut attempts, &mut breaker, &mut outages).await
-                else {
+                let connected = connect(shared, &mut attempts, &mut breaker, &mut outages);
+                let Some(connection) = connected.await else {
                     return;
                 };
                 if let Err(failure) = owed::charge(shared, &*link, &connection).await {
@@ -127,8 +122,7 @@ async fn keep_connected<L: Link>(shared: &Arc<LaneState>, link: Rc<L>) {
     }
 }
 
-/// Probes until a connection is established. Meanwhile, if no other lane works, queued requests get
-/// an error.
+/// Probes until a connection is made. Without another lane, queued requests get an error.
 async fn connect<L: Link>(
     shared: &LaneState,
     attempts: &mut Attempts<L>,
@@ -227,18 +221,13 @@ async fn work<L: Link>(
         }
         // Checked in every round, because a lane that always has work never waits.
         let outcome = if housekeeping.deadline() <= Instant::now() {
-            housekeeping
-                .as_mut()
-                .reset(Instant::now() + link.housekeep_every());
+            let next = Instant::now() + link.housekeep_every();
+            housekeeping.as_mut().reset(next);
             shared.heartbeat();
             may_owe = true;
-            let begun = {
-                let (link, connection) = (link.clone(), connection.clone());
-                chore
-                    .begin(async move { link.housekeep(&connection).await })
-                    .await
-            };
-            match begun {
+            let (link, connection) = (link.clone(), connection.clone());
+            let begun = chore.begin(async move { link.housekeep(&connection).await });
+            match begun.await {
                 // That a call has started shows nothing about the server.
                 Ok(()) => continue,
                 failed => failed,
@@ -297,8 +286,7 @@ async fn work<L: Link>(
     Ended::Closed
 }
 
-/// Makes calls and delivers their results. A task of its own goes on with a late call while the lane
-/// does not.
+/// Makes calls and delivers their results. A late call goes on in a task of its own.
 async fn depart<L: Link>(
     shared: &Arc<LaneState>,
     link: &Rc<L>,
@@ -308,10 +296,8 @@ async fn depart<L: Link>(
     let (tell, late) = oneshot::channel();
     let (shared, link, connection) = (shared.clone(), link.clone(), connection.clone());
     let flying = tokio::task::spawn_local(async move {
-        let flown = departing
-            .fly(&shared, &*link, &connection, Some(tell))
-            .await;
-        let (landed, outcome) = flown.settle(&shared);
+        let flown = departing.fly(&shared, &*link, &connection, Some(tell));
+        let (landed, outcome) = flown.await.settle(&shared);
         let delivered = landed.into_iter().map(|landed| landed.deliver(&shared));
         delivered.fold(outcome, Result::and)
     });

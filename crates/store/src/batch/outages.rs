@@ -7,21 +7,16 @@ const APART: Micros = Micros::from_secs(5);
 /// How often a continuing outage is logged again.
 const AGAIN: Micros = Micros::from_secs(300);
 
-/// What was logged so far. A reason is text of the server or the system, without address or
-/// password.
+/// What was logged so far. A reason contains no address and no password.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    /// The server, if it is one of several.
     server: Option<String>,
     last: Option<(String, Timestamp)>,
-    /// Whether the current outage has been logged.
     reported: bool,
-    /// Whether there has ever been a connection.
     ever: bool,
 }
 
 impl Outages {
-    /// For one server among several, or for the only one.
     pub(crate) fn of(server: Option<&str>) -> Self {
         Self {
             server: server.map(str::to_owned),
@@ -29,7 +24,6 @@ impl Outages {
         }
     }
 
-    /// Records that the store does not respond, for this reason.
     pub(crate) fn down(&mut self, error: &str, now: Timestamp) {
         if !self.is_news(error, now) {
             return;
@@ -55,11 +49,8 @@ impl Outages {
 
     fn is_news(&mut self, error: &str, now: Timestamp) -> bool {
         let due = self.last.as_ref().is_none_or(|(said, at)| {
-            let quiet = if self.reported && said == error {
-                AGAIN
-            } else {
-                APART
-            };
+            let is_known = self.reported && said == error;
+            let quiet = if is_known { AGAIN } else { APART };
             now.since(*at) >= quiet
         });
         if due {
@@ -69,8 +60,7 @@ impl Outages {
         due
     }
 
-    /// Whether to log the end of an outage: only if the outage was logged, or for the first
-    /// connection.
+    /// Whether to log an end: the outage was logged, or this is the first connection.
     fn is_worth_telling(&mut self) -> bool {
         let first = !std::mem::replace(&mut self.ever, true);
         std::mem::take(&mut self.reported) || first

@@ -50,9 +50,8 @@ impl LaneState {
 
     /// A heartbeat has reported the number of gateways.
     pub(crate) fn shared_by(&self, replicas: u32) {
-        let changed = self
-            .replicas
-            .counted(self.server().unwrap_or_default(), replicas);
+        let server = self.server().unwrap_or_default();
+        let changed = self.replicas.counted(server, replicas);
         if let Some(leases) = &self.leases {
             leases.shared_by(self.replicas.most());
         }
@@ -71,8 +70,7 @@ impl LaneState {
         }
     }
 
-    /// Under the stand-in's lock, so that the last stand-in set is the one told, and the last count
-    /// is what it has.
+    /// The stand-in's lock is held, so that the last one set has the last count.
     fn tell_substitute(&self, substitute: Option<&Substitute>) {
         let replicas = self.replicas.most();
         let counted = substitute.filter(|substitute| substitute.counted && replicas > 0);
@@ -81,7 +79,6 @@ impl LaneState {
         }
     }
 
-    /// The debts on this server. Debts on other servers stay with the stand-in.
     fn owed(&self) -> Vec<Due> {
         let Some((names, stand_in)) = self.stand_in() else {
             return Vec::new();
@@ -118,8 +115,7 @@ impl LaneState {
         self.lose_corrections(dropped.len(), "too many wait for the store");
     }
 
-    /// Queues the debts, together with requests: the server is up, and some requests were decided
-    /// without it.
+    /// Queues the debts beside requests: the server is up, and some were decided without it.
     pub(super) fn charge_beside(&self) {
         let mut owed = self.owed();
         let rest = owed.split_off(owed.len().min(self.room_for_corrections()));
@@ -130,7 +126,6 @@ impl LaneState {
     }
 }
 
-/// A charge for a bucket of this server.
 struct Due {
     name: Name,
     shape: Arc<WireForm>,
@@ -176,9 +171,8 @@ pub(super) async fn charge<L: Link>(
                 corrections,
                 ..Work::default()
             };
-            let flown = Departing::of(shared, link, work)
-                .fly(shared, link, connection, None)
-                .await;
+            let departing = Departing::of(shared, link, work);
+            let flown = departing.fly(shared, link, connection, None).await;
             let is_undone = |due: &Due| {
                 let mut undone = flown.failed.iter().flat_map(|(_, undone)| undone);
                 undone.any(|correction| correction.name == due.name)
@@ -189,8 +183,8 @@ pub(super) async fn charge<L: Link>(
             shared.owe_again(undone);
             match outcome.and(delivered) {
                 Ok(()) => {}
-                // (A call that is kept to be sent again goes before all others: the store recognises
-                // only its last ones.)
+                // A call that is kept goes before all others: the store recognises only its last
+                // ones.
                 Err(Trouble::Refused(_)) if !shared.keeps_unknown() => {}
                 Err(trouble) => {
                     shared.owe_again(owed);

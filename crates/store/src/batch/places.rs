@@ -10,7 +10,6 @@ use super::{Adjust, CORRECTIONS_MAX, Correction, LaneState, Wanted, Wants};
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Corrects, Draw};
 
-/// A concurrency limit's bucket and the places held in it.
 pub(super) type Places = (Name, Arc<WireForm>, u64);
 
 impl LaneState {
@@ -36,14 +35,12 @@ impl LaneState {
         queue.waits = false;
         if queue.heartbeats.is_empty() {
             let here = held.values().filter(|(name, ..)| self.has(name));
-            queue
-                .heartbeats
-                .extend(here.map(|(name, shape, _)| (*name, shape.clone())));
+            let buckets = here.map(|(name, shape, _)| (*name, shape.clone()));
+            queue.heartbeats.extend(buckets);
         }
     }
 
-    /// Whether heartbeats are to be sent. Before they are taken, all earlier grants of places must
-    /// have been delivered.
+    /// Whether heartbeats are due. All earlier grants of places must be delivered first.
     pub(super) fn has_heartbeats(&self) -> bool {
         let queue = self.queue.lock();
         queue.unknown.is_none() && !queue.heartbeats.is_empty()
@@ -68,8 +65,7 @@ impl LaneState {
         while beats.len() < CORRECTIONS_MAX
             && let Some((name, shape)) = queue.heartbeats.pop_front()
         {
-            // All of its places may have been given back meanwhile; the corrections that free them
-            // are queued.
+            // All of its places may be given back by now; corrections that free them are queued.
             let Some((_, _, units)) = held.get(&name.hash).filter(|_| self.has(&name)) else {
                 continue;
             };
@@ -79,17 +75,14 @@ impl LaneState {
         beats
     }
 
-    /// Records the places of `draw`.
     pub(super) fn hold(&self, wants: &Wants, draw: &Draw) {
         let mut held = self.held.lock();
         for wanted in places(wants, draw) {
-            held.entry(wanted.name.hash)
-                .or_insert_with(|| (wanted.name, wanted.shape.clone(), 0))
-                .2 += wanted.cost;
+            let free = || (wanted.name, wanted.shape.clone(), 0);
+            held.entry(wanted.name.hash).or_insert_with(free).2 += wanted.cost;
         }
     }
 
-    /// Gives the places of `draw` back, whose caller is gone.
     pub(super) fn give_places_back(&self, wants: &Wants, draw: &Draw) {
         for wanted in places(wants, draw) {
             self.release(wanted.name, wanted.shape.clone(), wanted.cost);
@@ -97,7 +90,6 @@ impl LaneState {
     }
 }
 
-/// The claims by which a request holds places.
 fn places<'w>(wants: &'w Wants, draw: &'w Draw) -> impl Iterator<Item = &'w Wanted> {
     let standings = wants.iter().zip(&draw.standings);
     standings

@@ -1,5 +1,4 @@
-//! Corrections whose call failed: which of them are sent again, when, and how a store that has made
-//! them recognises them.
+//! Which corrections of a failed call are sent again, when, and how a store recognises them.
 //!
 //! An SQL store writes the number of a call with corrections in the transaction that makes them. So
 //! a call without a response is sent again with its number, and the store makes its corrections
@@ -25,7 +24,6 @@ pub(crate) struct Receipt {
     pub(crate) number: u64,
     /// Whether a commit of these corrections may be under way, or done.
     is_open: AtomicBool,
-    /// Whether the store has made the corrections.
     made: AtomicBool,
     refusals: AtomicU32,
 }
@@ -67,7 +65,6 @@ impl Batch {
 }
 
 impl LaneState {
-    /// The number of the next call with corrections.
     pub(super) fn next_receipt(&self) -> u64 {
         self.receipts.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -96,9 +93,8 @@ impl LaneState {
     /// again after the next heartbeat. Until then no other correction is sent.
     pub(super) fn keep_unknown(&self, mut batch: Batch, refused: bool) {
         // The next heartbeat reads the places anew.
-        batch
-            .corrections
-            .retain(|(_, adjust)| !matches!(adjust, Adjust::Hold(_)));
+        let corrections = &mut batch.corrections;
+        corrections.retain(|(_, adjust)| !matches!(adjust, Adjust::Hold(_)));
         let count = batch.corrections.len();
         if count == 0 {
             return;
@@ -109,9 +105,8 @@ impl LaneState {
         let given_up = refusals >= REFUSALS_MAX || self.closed.load(Ordering::Relaxed);
         if batch.receipt.number == 0 || given_up || queue.unknown.is_some() {
             drop(queue);
-            self.counters
-                .corrections_unconfirmed
-                .fetch_add(count as u64, Ordering::Relaxed);
+            let counter = &self.counters.corrections_unconfirmed;
+            counter.fetch_add(count as u64, Ordering::Relaxed);
             self.warn_of_lost("the store gave no response to them, and may have made them");
             return;
         }
@@ -119,7 +114,6 @@ impl LaneState {
         queue.waits = true;
     }
 
-    /// Whether a call waits to be sent again.
     pub(super) fn keeps_unknown(&self) -> bool {
         self.queue.lock().unknown.is_some()
     }

@@ -14,7 +14,6 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    /// The number of gateways; zero: not known yet.
     pub(super) fn most(&self) -> u32 {
         self.most.load(Ordering::Relaxed)
     }
@@ -27,7 +26,7 @@ impl Replicas {
         }
     }
 
-    /// Records a server's count; returns the number of gateways if it has changed.
+    /// Returns the number of gateways if it has changed.
     pub(super) fn counted(&self, server: &str, count: u32) -> Option<u32> {
         let mut by_server = self.by_server.lock();
         match by_server.get_mut(server) {

@@ -1,17 +1,15 @@
-//! The servers of one store: a single server with all buckets, or the masters of a cluster with a
-//! part each.
+//! The servers of one store: one with all buckets, or the masters of a cluster with a part each.
 //!
 //! Every server has its own queue, lane, circuit breaker and connections, so a server that is lost,
 //! frozen or slow affects only its own buckets. The server of a bucket can change at any time:
 //! requests that wait for the old one are handed over, and those in flight follow its redirection.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 
 use super::counters::Health;
-use super::unanswered::{Forgone, charged};
+use super::unanswered::{DrawState, charged};
 use super::{LaneState, Wants};
 use crate::audit::Finding;
 use crate::wire_form::{Name, Names};
@@ -21,7 +19,6 @@ use tollgate_limit::{Corrects, Draw, Settlement};
 /// No server has the slot.
 const UNOWNED: u16 = u16::MAX;
 
-/// The servers of one store.
 #[derive(Debug)]
 pub(crate) struct Servers {
     /// The only server, or the part that the servers of a cluster share.
@@ -32,7 +29,6 @@ pub(crate) struct Servers {
 #[derive(Debug)]
 enum Kind {
     One(Arc<LaneState>),
-    /// A cluster: the slot of a bucket, and the servers.
     Several(fn(&Name) -> u16, Arc<ArcSwap<Parts>>),
 }
 
@@ -44,7 +40,6 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The index of the server that has a slot.
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
         self.owners
             .get(usize::from(slot))
@@ -52,7 +47,6 @@ impl Parts {
             .map(|owner| usize::from(*owner))
     }
 
-    /// Whether every slot has a server.
     pub(crate) fn is_complete(&self) -> bool {
         !self.owners.is_empty() && !self.owners.contains(&UNOWNED)
     }
@@ -78,7 +72,6 @@ impl Parts {
 }
 
 impl Servers {
-    /// A store on one server.
     pub(crate) fn one(shared: Arc<LaneState>) -> Self {
         Self {
             common: shared.clone(),
@@ -101,11 +94,17 @@ impl Servers {
         server.ask_by(wants, false, deadline).await
     }
 
-    /// The request of `deadline` was refused: units of it that the store turns out to have charged are
-    /// given back.
+    /// Looks at the buckets of `wants` without a draw.
+    pub(crate) async fn look(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
+        let server = self.server_of(&wants)?;
+        server.ask_by(wants, true, deadline).await
+    }
+
+    /// The request of `deadline` was refused: what the store turns out to have charged is given
+    /// back.
     pub(crate) fn forgo(&self, deadline: &Deadline) {
         match deadline.take_unanswered().map(|draw| draw.forgo()) {
-            Some(Forgone::Granted(drawn)) => {
+            Some(DrawState::Granted(drawn)) => {
                 let (wants, draw) = &*drawn;
                 for (wanted, change) in charged(wants, draw) {
                     let shared = self.corrected_at(&wanted.name);
@@ -113,15 +112,9 @@ impl Servers {
                     shared.settle(wanted.name, Arc::clone(&wanted.shape), change, corrects);
                 }
             }
-            Some(Forgone::Unknown) => self.common.count_unknown_draw(),
-            Some(Forgone::Waits) | None => {}
+            Some(DrawState::Unknown) => self.common.count_unknown_draw(),
+            Some(DrawState::Waits | DrawState::Forgone) | None => {}
         }
-    }
-
-    /// Looks at the buckets of `wants` and waits for the response, which arrives by the deadline.
-    pub(crate) async fn look(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
-        let server = self.server_of(&wants)?;
-        server.ask_by(wants, true, deadline).await
     }
 
     /// The server for `wants`. (If the buckets of a request are on several servers, the first is
@@ -149,17 +142,11 @@ impl Servers {
         if parts.servers.is_empty() {
             return Err(self.common.unavailable());
         }
-        self.common
-            .counters
-            .unavailable
-            .fetch_add(1, Ordering::Relaxed);
-        Err(StoreError::Unavailable(
-            "no master of the cluster has the slot of this bucket".into(),
-        ))
+        let why = "no master of the cluster has the slot of this bucket";
+        Err(self.common.cannot_ask(why.into()))
     }
 
-    /// Where the corrections of a bucket wait: while its slot has no server, with what the servers
-    /// share.
+    /// Where the corrections of a bucket wait; `common`, while its slot has no server.
     fn corrected_at(&self, name: &Name) -> Arc<LaneState> {
         self.server(name).unwrap_or_else(|_| self.common.clone())
     }
@@ -180,8 +167,6 @@ impl Servers {
         }
     }
 
-    /// # Errors
-    /// When no server is available for this bucket.
     pub(crate) fn check_up(&self, name: &Name) -> Result<(), StoreError> {
         self.server(name)?.check_up()
     }
@@ -191,9 +176,9 @@ impl Servers {
             return;
         };
         hashes.iter().for_each(|hash| leases.let_go(*hash));
-        self.all()
-            .iter()
-            .for_each(|server| server.call_for_errands());
+        for server in self.all() {
+            server.call_for_errands();
+        }
     }
 
     fn all(&self) -> Vec<Arc<LaneState>> {
@@ -203,7 +188,6 @@ impl Servers {
         }
     }
 
-    /// The health of every known server.
     fn healths(&self) -> Vec<Health> {
         let all = self.all().into_iter();
         all.map(|server| server.health()).collect()
@@ -226,21 +210,15 @@ impl Servers {
             return self.common.health();
         }
         let healths: Vec<_> = all.iter().map(|server| server.health()).collect();
-        let down: Vec<String> = all
-            .iter()
-            .zip(&healths)
-            .filter(|(_, health)| !health.up)
-            .map(|(server, health)| {
-                let name = server.server().unwrap_or_default();
-                format!("{name}: {}", health.last_error)
-            })
-            .collect();
+        let words = |(server, health): (&Arc<LaneState>, &Health)| {
+            let name = server.server().unwrap_or_default();
+            format!("{name}: {}", health.last_error)
+        };
+        let down = all.iter().zip(&healths).filter(|(_, health)| !health.up);
+        let down: Vec<String> = down.map(words).collect();
+        let mut errors = healths.into_iter().map(|health| health.last_error);
         let last_error = match down.as_slice() {
-            [] => healths
-                .into_iter()
-                .map(|health| health.last_error)
-                .find(|error| !error.is_empty())
-                .unwrap_or_default(),
+            [] => errors.find(|error| !error.is_empty()).unwrap_or_default(),
             down => down.join("; "),
         };
         Health {
@@ -251,8 +229,7 @@ impl Servers {
         }
     }
 
-    /// Waits until a connection was established or has failed; for a cluster, to every master. The
-    /// caller adds a timeout.
+    /// Waits until each server was connected or has failed. The caller adds a timeout.
     pub(crate) async fn tried(&self) {
         let tried = || match self.healths().as_slice() {
             [] => self.common.health().is_known(),
@@ -261,12 +238,9 @@ impl Servers {
         self.common.connected_once(tried).await;
     }
 
-    /// The findings of the last audits.
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        self.all()
-            .iter()
-            .flat_map(|server| server.findings())
-            .collect()
+        let all = self.all().into_iter();
+        all.flat_map(|server| server.findings()).collect()
     }
 
     /// Sets whether the store has limits of a day or longer, as of the next audit.
@@ -295,16 +269,12 @@ impl Servers {
     }
 }
 
-/// Moves requests and corrections in `from` for buckets that are now on other servers to those
-/// servers.
+/// Moves what waits in `from` for buckets that are now on other servers to those servers.
 pub(crate) fn hand_over(from: &LaneState, parts: &Parts, slot: fn(&Name) -> u16) {
     let (asks, corrections) = from.take_moved();
     for ask in asks {
-        let server = ask
-            .wants
-            .first()
-            .and_then(|wanted| parts.server(slot(&wanted.name)));
-        match server {
+        let first = ask.wants.first();
+        match first.and_then(|wanted| parts.server(slot(&wanted.name))) {
             Some(server) => server.take_over(ask),
             None => super::answer(ask, Err(from.unavailable())),
         }

@@ -40,7 +40,6 @@ pub(crate) struct LaneState {
     pub(crate) counters: Arc<Counters>,
     /// The document that all gateways of the store share.
     pub(crate) documents: Arc<Documents>,
-    /// Places of concurrency limits that requests of this gateway hold now.
     pub(super) held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
     /// One of several servers and its buckets; `None`: the only server, with all of them.
     part: Option<ServerPart>,
@@ -59,7 +58,6 @@ pub(crate) struct LaneState {
     pub(super) receipts: AtomicU64,
     /// The second of the last warning about lost corrections.
     pub(super) warned: AtomicU64,
-    /// Decides while no lane is up.
     pub(super) substitute: Arc<Mutex<Option<Substitute>>>,
     /// Locked while it is asked for debts: debts on another server are given back.
     pub(super) asking_owed: Arc<Mutex<()>>,
@@ -100,13 +98,8 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         // From now on the call gives back what it draws.
         self.answer.close();
-        let Ok(reply) = self.answer.try_recv() else {
-            return;
-        };
-        if let Ok(draw) = &reply.outcome {
-            self.shared.give_back(&reply.wants, draw);
-        } else if let Some(draw) = reply.unanswered {
-            self.shared.forgo(&draw);
+        if let Ok(reply) = self.answer.try_recv() {
+            self.shared.untaken(&reply);
         }
     }
 }
@@ -143,7 +136,6 @@ impl LaneState {
         }
     }
 
-    /// The state for another server of the same store.
     pub(crate) fn of_server(&self, part: ServerPart) -> Self {
         Self {
             bounds: self.bounds.clone(),
@@ -161,22 +153,18 @@ impl LaneState {
         }
     }
 
-    /// How many gateways use the store, counted by heartbeats; zero: not known.
     pub(crate) fn gateways(&self) -> u32 {
         self.replicas.most()
     }
 
-    /// The number of gateways until a heartbeat counts them.
     pub(crate) fn assume_gateways(&self, gateways: u32) {
         self.replicas.assume(gateways);
     }
 
-    /// The server's name, if it is one of several.
     pub(crate) fn server(&self) -> Option<&str> {
         self.part.as_ref().map(|part| part.server.as_str())
     }
 
-    /// Whether a bucket is on this server.
     pub(super) fn has(&self, name: &Name) -> bool {
         self.part.as_ref().is_none_or(|part| (part.has)(name))
     }
@@ -200,14 +188,11 @@ impl LaneState {
             && !deadline.always_asks()
             && let Some(draw) = self.bounds.refuse(&wants, now)
         {
-            self.counters
-                .refused_locally
-                .fetch_add(1, Ordering::Relaxed);
+            let counter = &self.counters.refused_locally;
+            counter.fetch_add(1, Ordering::Relaxed);
             return Ok(draw);
         }
-        if self.lanes_up.load(Ordering::Acquire) == 0 {
-            return Err(self.unavailable());
-        }
+        self.check_up()?;
         let until = deadline.of_visit(now, self.answer_within);
         let left = until.since(now);
         if left == Micros::ZERO {
@@ -240,12 +225,10 @@ impl LaneState {
         }
     }
 
-    /// Stores the product and version of the server.
     pub(crate) fn found(&self, engine: String) {
         *self.engine.lock() = engine;
     }
 
-    /// The product and version of the server; empty: not known.
     pub(crate) fn engine(&self) -> String {
         self.engine.lock().clone()
     }
@@ -260,18 +243,15 @@ impl LaneState {
         self.audited.notify_waiters();
     }
 
-    /// Whether the store has limits of a day or longer.
     pub(crate) fn has_long_quotas(&self) -> bool {
         self.long_quotas.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the store has limits of a day or longer, as of the next audit.
     pub(crate) fn mind_long_quotas(&self, long: bool) {
         self.long_quotas.store(long, Ordering::Relaxed);
     }
 
-    /// Has the next housekeeping audit the server again and waits for it; the caller adds a
-    /// timeout.
+    /// Has the next housekeeping audit the server, and waits for it; the caller adds a timeout.
     pub(crate) async fn audit_again(&self) {
         let mut audited = pin!(self.audited.notified());
         audited.as_mut().enable();
@@ -279,13 +259,11 @@ impl LaneState {
         audited.await;
     }
 
-    /// Whether this housekeeping is to audit the server. The next one does too, unless this one
-    /// succeeds.
+    /// Whether this housekeeping is to audit the server; if that fails, so is the next one.
     pub(crate) fn is_audit_due(&self) -> bool {
         self.audit_again.load(Ordering::Acquire)
     }
 
-    /// The findings of the last audit; empty before the first connection.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         self.findings.lock().clone()
     }
@@ -307,8 +285,7 @@ impl LaneState {
             .await;
     }
 
-    /// Waits until a connection was established or has failed, and `done` is true; the caller adds
-    /// a timeout.
+    /// Waits for a connection, or its failure, until `done` is true; the caller adds a timeout.
     pub(super) async fn connected_once(&self, done: impl Fn() -> bool) {
         let mut connected = pin!(self.connected.notified());
         loop {
@@ -340,19 +317,16 @@ impl LaneState {
         self.arrived.notified().await;
     }
 
-    /// Records that a connection was established or has failed.
     pub(crate) fn tell_tried(&self) {
         self.connected.notify_waiters();
     }
 
-    /// Records why the server cannot be connected to.
     pub(crate) fn failed(&self, error: String) {
         *self.last_error.lock() = error;
         self.tell_tried();
     }
 
-    /// Stops its lane after the queued requests have their results, because the server has no
-    /// buckets any more.
+    /// Stops the lane of a server without buckets after the queued requests have their results.
     pub(crate) fn retire(&self) {
         self.is_not_counted_on();
         {
@@ -366,8 +340,6 @@ impl LaneState {
         self.arrived.notify_one();
     }
 
-    /// # Errors
-    /// When no server is available.
     pub(crate) fn check_up(&self) -> Result<(), StoreError> {
         if self.lanes_up.load(Ordering::Acquire) == 0 {
             Err(self.unavailable())
@@ -377,7 +349,11 @@ impl LaneState {
     }
 
     pub(super) fn unavailable(&self) -> StoreError {
+        self.cannot_ask(self.last_error.lock().clone())
+    }
+
+    pub(super) fn cannot_ask(&self, why: String) -> StoreError {
         self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
-        StoreError::Unavailable(self.last_error.lock().clone())
+        StoreError::Unavailable(why)
     }
 }

@@ -15,11 +15,9 @@ pub(crate) enum Trouble {
     /// The server responded with an error; the connection remains usable.
     Refused(String),
     Corrupt(String),
-    /// The server redirected us to another one, and nothing was done. This does not count against
-    /// the first server.
+    /// The server redirected us, and nothing was done. This does not count against it.
     Moved(String),
-    /// The server redirected us to another one, which gave no response. This does not count against
-    /// the first server.
+    /// The server redirected us to one that gave no response. This does not count against it.
     Astray(String),
 }
 
@@ -59,12 +57,10 @@ impl From<&Trouble> for StoreError {
     }
 }
 
-/// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
     pub(crate) words: String,
-    /// Waiting does not help: credentials or a setting are wrong. The server must not be probed
-    /// often.
+    /// An operator must correct credentials or a setting, so the server is seldom probed.
     pub(crate) lasting: bool,
 }
 
@@ -78,7 +74,6 @@ impl From<String> for Obstacle {
 }
 
 impl Obstacle {
-    /// An obstacle that an operator must remove.
     pub(crate) fn lasting(words: String) -> Self {
         Self {
             words,

@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{LaneState, Wanted, Wants};
+use super::{LaneState, Reply, Wanted, Wants};
 use crate::wire_form::WireForm;
 use tollgate_limit::{Change, Corrects, Draw, Kind};
 
 /// A draw that the store may have made. The request and the call share it, because the request
 /// knows whether it was admitted without the store, and the call learns what was drawn.
 #[derive(Debug, Default)]
-pub(crate) struct Unanswered(Mutex<State>);
+pub(crate) struct Unanswered(Mutex<DrawState>);
 
 #[derive(Debug, Default)]
-enum State {
+pub(crate) enum DrawState {
     /// The call has no answer yet, and the request may have been admitted.
     #[default]
     Waits,
+    /// The request was refused.
     Forgone,
     /// These units were charged, and the request may have been admitted.
     Granted(Box<(Wants, Draw)>),
@@ -26,30 +27,19 @@ enum State {
     Unknown,
 }
 
-/// What is known of the draw of a request that was refused.
-pub(crate) enum Forgone {
-    Waits,
-    Granted(Box<(Wants, Draw)>),
-    /// Whether units were charged will never be known.
-    Unknown,
-}
-
 impl Unanswered {
-    pub(crate) fn forgo(&self) -> Forgone {
-        match std::mem::replace(&mut *self.0.lock(), State::Forgone) {
-            State::Waits | State::Forgone => Forgone::Waits,
-            State::Granted(drawn) => Forgone::Granted(drawn),
-            State::Unknown => Forgone::Unknown,
-        }
+    /// The request was refused. Returns what was known of its draw before.
+    pub(crate) fn forgo(&self) -> DrawState {
+        std::mem::replace(&mut *self.0.lock(), DrawState::Forgone)
     }
 
     /// The call was answered: the units were charged. Returns them if they are to be given back.
     pub(super) fn granted(&self, wants: Wants, draw: Draw) -> Option<(Wants, Draw)> {
         let mut state = self.0.lock();
         match *state {
-            State::Forgone => Some((wants, draw)),
-            State::Waits | State::Granted(..) | State::Unknown => {
-                *state = State::Granted(Box::new((wants, draw)));
+            DrawState::Forgone => Some((wants, draw)),
+            DrawState::Waits | DrawState::Granted(..) | DrawState::Unknown => {
+                *state = DrawState::Granted(Box::new((wants, draw)));
                 None
             }
         }
@@ -58,22 +48,26 @@ impl Unanswered {
     /// The call will not be answered. Returns whether the request was refused.
     pub(super) fn lost(&self) -> bool {
         let mut state = self.0.lock();
-        let was_refused = matches!(*state, State::Forgone);
+        let was_refused = matches!(*state, DrawState::Forgone);
         if !was_refused {
-            *state = State::Unknown;
+            *state = DrawState::Unknown;
         }
         was_refused
     }
 }
 
 impl LaneState {
-    /// Gives back what was drawn for a request that nobody waits for.
-    pub(super) fn give_back(&self, wants: &Wants, draw: &Draw) {
-        self.give_places_back(wants, draw);
-        self.give_units_back(wants, draw);
+    /// Gives back what was drawn for a request that does not take its reply.
+    pub(super) fn untaken(&self, reply: &Reply) {
+        if let Ok(draw) = &reply.outcome {
+            self.give_places_back(&reply.wants, draw);
+            self.give_units_back(&reply.wants, draw);
+        } else if let Some(draw) = &reply.unanswered {
+            self.forgo(draw);
+        }
     }
 
-    /// The same, without places of concurrency limits.
+    /// Gives back what `draw` charged, other than places of concurrency limits.
     pub(super) fn give_units_back(&self, wants: &Wants, draw: &Draw) {
         for (wanted, change) in charged(wants, draw) {
             let corrects = Corrects::draw_of(draw.at);
@@ -81,13 +75,12 @@ impl LaneState {
         }
     }
 
-    /// A request was refused, or its caller is gone: what its draw turns out to have charged is given
-    /// back.
+    /// A request was refused, or its caller is gone: what its draw has charged is given back.
     pub(super) fn forgo(&self, draw: &Unanswered) {
         match draw.forgo() {
-            Forgone::Waits => {}
-            Forgone::Granted(drawn) => self.give_units_back(&drawn.0, &drawn.1),
-            Forgone::Unknown => self.count_unknown_draw(),
+            DrawState::Waits | DrawState::Forgone => {}
+            DrawState::Granted(drawn) => self.give_units_back(&drawn.0, &drawn.1),
+            DrawState::Unknown => self.count_unknown_draw(),
         }
     }
 

@@ -1,5 +1,4 @@
-//! A bucket with the numbers it is kept in, and the items that move from one table to another or to a
-//! snapshot.
+//! A bucket with its numbers, and the items that move to another table or to a snapshot.
 
 use std::sync::Arc;
 
@@ -20,7 +19,6 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket in the numbers of `variant`.
     pub(crate) fn new(state: State, variant: u16) -> Self {
         Self {
             state,
@@ -45,8 +43,7 @@ impl Bucket {
         StoredBucket::from_parts(own.clone(), Some(self.state.clone()), self.largest)
     }
 
-    /// The moment from which it equals no bucket; `None`: there is none. `algorithm`: the numbers at
-    /// its index.
+    /// The moment from which it equals no bucket, if any. `algorithm`: the numbers at its index.
     pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
         let own = self.own.as_deref().unwrap_or(algorithm);
         if own.burst() < self.largest {

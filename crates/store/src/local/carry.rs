@@ -18,7 +18,6 @@ pub struct CarryReport {
     pub also: Remembered,
 }
 
-/// The effect on one limit's buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
     pub name: Arc<str>,
@@ -27,7 +26,6 @@ pub struct Carried {
     pub carry: Carry,
 }
 
-/// The possible effects of a reload on buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
     /// The limit and its buckets did not change.
@@ -141,13 +139,11 @@ impl Carried {
 /// into its table are complete.
 static MOVING: Mutex<()> = Mutex::new(());
 
-/// Whether two are variants of one limit: a bucket is identified by the limit's name, never its
-/// numbers.
+/// Whether two are variants of one limit: its name identifies it, never its numbers.
 fn same_limit(a: &Limit, b: &Limit) -> bool {
     a.name == b.name && a.role == b.role
 }
 
-/// Whether two are the same variant of one limit.
 pub fn same_bucket(a: &Limit, b: &Limit) -> bool {
     same_limit(a, b) && a.tier == b.tier
 }

@@ -8,7 +8,6 @@ use super::LocalStore;
 use super::locks::{Bound, lock_all};
 
 impl LocalStore {
-    /// Draws every claim or none, at `now`.
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         match claims {
             [claim] => self.draw_one(claim, now),
@@ -16,7 +15,6 @@ impl LocalStore {
         }
     }
 
-    /// Draws from a single bucket, without the lists that several need.
     fn draw_one(&self, claim: &Claim<'_>, now: Timestamp) -> Draw {
         let tag = self.seed.tag(claim.key);
         let mut table = &self.tables[claim.limit.index];

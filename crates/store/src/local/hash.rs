@@ -22,8 +22,7 @@ pub(crate) struct Seed {
 
 impl Seed {
     pub(crate) fn random() -> Self {
-        // Without a source of randomness, the address of a local variable still differs between
-        // processes.
+        // Without randomness, the address of a local variable still differs between processes.
         let here = 0_u8;
         Self::from_raw(getrandom::u64().unwrap_or((&raw const here).addr() as u64))
     }

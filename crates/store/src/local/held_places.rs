@@ -12,24 +12,20 @@ use super::bucket::Whose;
 use super::draw::settle_locked;
 use super::table::share_table;
 
-/// The places that are held in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldPlaces {
     /// The index of the limit, or of its tier.
     pub limit: usize,
-    /// The tag of the key ([`LocalStore::tag`]).
     pub tag: u64,
     pub units: u64,
 }
 
 impl LocalStore {
-    /// The tag of a key. A store that was restored from a snapshot has the tags of the one that
-    /// wrote it.
+    /// The tag of a key; a store that was restored from a snapshot has those of its writer.
     pub fn tag(&self, key: &[u8]) -> u64 {
         self.seed.tag(key)
     }
 
-    /// All places that are held in concurrency limits.
     pub fn held_places(&self) -> Vec<HeldPlaces> {
         let held = RefCell::new(Vec::new());
         for (index, (limit, table)) in self.limits.iter().zip(&self.tables).enumerate() {
@@ -58,7 +54,6 @@ impl LocalStore {
         held.into_inner()
     }
 
-    /// Frees places of `limit` that are held under a key with this tag.
     pub fn release(&self, limit: &Arc<Limit>, tag: u64, units: u64) {
         let now = self.clock.now();
         let mut bound = [self.bound_by_tag(limit, tag, None)];

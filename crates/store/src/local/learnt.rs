@@ -36,7 +36,6 @@ pub struct Share {
     pub opens: Timestamp,
 }
 
-/// Writes what limits have learnt, each identified by its index in `limits`.
 pub(super) fn write(
     limits: &[Arc<Limit>],
     learnt: &[(usize, Learnt)],

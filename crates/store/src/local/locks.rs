@@ -1,5 +1,4 @@
-//! Several buckets locked at once: their shards in one order for all threads, and where each bucket
-//! has moved to.
+//! Several buckets locked in one order for all threads, and where each bucket has moved to.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -63,13 +62,12 @@ impl LocalStore {
     }
 }
 
-/// Locks the shard of every bucket, and follows those that have moved.
 pub(super) fn lock_all<'s>(bound: &mut [Bound<'s>]) -> Locked<'s> {
     loop {
         match try_lock_all(bound) {
             Ok(locked) => return locked,
-            // The successor has another position in the lock order: all locks were released, so
-            // start again.
+            // The successor has another place in the order: all locks were released, so start
+            // again.
             Err(place) => bound[place].table = bound[place].table.successor(),
         }
     }

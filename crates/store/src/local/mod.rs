@@ -1,5 +1,4 @@
-//! The local store: buckets in the process, with bounded memory, all or nothing over several
-//! limits.
+//! The local store: buckets in the process, in bounded memory, all or nothing over several limits.
 //!
 //! Each limit has its own table with a fixed memory budget. A draw locks the shards of the buckets
 //! it needs in one global order, judges them all, and writes all or none. So it needs no refunds, and
@@ -51,8 +50,7 @@ pub struct LocalStore {
     resets: Arc<Resets>,
 }
 
-/// The content of the buckets of a process that starts without saved state: the `cold_start`
-/// setting.
+/// The buckets of a process that starts without saved state: the `cold_start` setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColdStart {
     /// Every bucket is full: a crash gives each key at most one burst.
@@ -103,7 +101,6 @@ impl LocalStore {
         }
     }
 
-    /// Corrects earlier grants, at `now`.
     pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
         for settlement in settlements {
             let Settlement { limit, key, .. } = *settlement;
@@ -114,7 +111,6 @@ impl LocalStore {
         }
     }
 
-    /// The standing of the buckets at `now`, without charging.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
         let mut bound = self.bind(claims);
         let mut locked = lock_all(&mut bound);
@@ -141,7 +137,6 @@ impl LocalStore {
             .unwrap_or_default()
     }
 
-    /// The clock for draws that are given no moment.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }

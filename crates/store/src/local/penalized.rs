@@ -12,7 +12,6 @@ use crate::clock::Shift;
 /// What a gateway knows of a key under a limit with a penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalized {
-    /// The bucket's name, by [`super::LocalStore::names`].
     pub bucket: u128,
     /// The end of the span in which refusals are counted, or of the block.
     pub until: Timestamp,

@@ -15,7 +15,6 @@ const RESETS_MAX: usize = 4096;
 /// A bucket: its limit's name and role, and its tag.
 type Bucket = (Arc<str>, Role, u64);
 
-/// The last resets of buckets.
 #[derive(Debug, Default)]
 pub(super) struct Resets(RwLock<HashMap<Bucket, Timestamp, RandomState>>);
 

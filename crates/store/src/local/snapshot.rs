@@ -39,8 +39,7 @@ pub enum SnapshotError {
     Corrupt(&'static str),
 }
 
-/// Units of a shared limit that were granted while its store did not respond, and are to be charged
-/// there.
+/// Units of a shared limit that were granted without its store, and are to be charged there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpaid {
     pub limit: usize,
@@ -68,19 +67,12 @@ impl LocalStore {
 
     /// Writes every bucket that is not equal to no bucket. Draws may continue meanwhile; units they
     /// take afterwards are missing from the snapshot, so a shutdown drains first.
-    ///
-    /// # Errors
-    /// When `writer` fails.
     pub fn save(&self, writer: impl Write, also: &Remembered) -> Result<(), SnapshotError> {
         self.write(writer, None, also, |limit| !limit.algorithm.holds_places())
     }
 
-    /// The same, together with the shares of shared limits, which are in a store of their own (a
-    /// [`LocalStore::sibling`] of this one). [`LocalStore::restored`] with the limits of the shares
-    /// reads them.
-    ///
-    /// # Errors
-    /// When `writer` fails.
+    /// [`LocalStore::save`] together with the shares of shared limits, which are in a
+    /// [`LocalStore::sibling`]. [`LocalStore::restored`] with the limits of the shares reads them.
     pub fn save_with_shares(
         &self,
         shares: &Self,
@@ -93,9 +85,6 @@ impl LocalStore {
 
     /// The same for a process that takes over while this one ends its requests, so with the places
     /// that they hold in concurrency limits.
-    ///
-    /// # Errors
-    /// When `writer` fails.
     pub fn save_for_handover(
         &self,
         shares: Option<&Self>,

@@ -37,13 +37,11 @@ pub(super) use slot::Slot;
 
 type Chunk = Box<[Mutex<Shard>]>;
 
-/// The buckets of one limit.
 #[derive(Debug)]
 pub(super) struct Table {
     /// Locks are taken in this order, so that draws cannot deadlock.
     pub(super) order: u64,
-    /// The limit's own numbers first, then those of its tiers: all of rates, or all of places in
-    /// flight.
+    /// The limit's own numbers first, then its tiers': all of rates, or all of places.
     numbers: Box<[Numbers]>,
     /// Those of token buckets that a reload has replaced, in which buckets are kept until their next
     /// grant. They have the indices after the others.
@@ -73,7 +71,6 @@ struct Replaced {
     own: Arc<Algorithm>,
 }
 
-/// Counts what a table does to stay within its memory.
 #[derive(Debug, Default)]
 struct Counts {
     evictions: AtomicU64,
@@ -81,8 +78,7 @@ struct Counts {
 }
 
 impl Table {
-    /// A table in which every bucket is full. `limits`: the limit's variants, its own first, then
-    /// its tiers'.
+    /// A table in which every bucket is full. `limits`: the limit first, then its tiers.
     pub(super) fn new(limits: &[&Limit]) -> Self {
         let memory = limits.iter().map(|limit| limit.memory).max();
         let logs = limits.iter().map(|limit| log_size(&limit.algorithm)).max();
@@ -125,7 +121,6 @@ impl Table {
         &self.numbers[usize::from(variant)].algorithm
     }
 
-    /// Every set of numbers that its buckets are drawn under.
     pub(super) fn numbers(&self) -> &[Numbers] {
         &self.numbers
     }
@@ -204,8 +199,7 @@ impl Table {
         Some(bucket.of_largest(kept.largest(), own))
     }
 
-    /// A bucket that owes at least as much as either and is forgotten no earlier, in the table's
-    /// numbers.
+    /// A bucket that owes as much as either and is forgotten no earlier, in the table's numbers.
     fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
         let variant = one.variant;
         match [one, other].map(|bucket| self.in_its_numbers(bucket, variant, now)) {
@@ -284,8 +278,7 @@ pub(super) fn share_table(a: &Limit, b: &Limit) -> bool {
     a.name == b.name && a.role == b.role && drawn && a.algorithm.has_buckets_of(&b.algorithm)
 }
 
-/// The limits that share a table with `limit`, in the order of `limits`; `limit` itself if it is
-/// not among them.
+/// The limits that share a table with `limit`, in the order of `limits`; at least `limit`.
 pub(super) fn family_of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&'l Limit> {
     let family: Vec<&Limit> = limits
         .iter()
@@ -299,8 +292,7 @@ pub(super) fn family_of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&
     }
 }
 
-/// A table for each of `limits`, in which those of one name are neighbours; `make` creates one for each
-/// family.
+/// A table for each of `limits`, sorted by name; `make` creates one for each family.
 pub(super) fn family_tables(
     limits: &[Arc<Limit>],
     mut make: impl FnMut(&[&Limit]) -> Arc<Table>,

@@ -11,7 +11,7 @@ use crate::audit::{Finding, Weight, distant_clock};
 /// The version of `schema.sql`, and of the kinds of rows: the comment of the table of buckets.
 pub(super) const VERSION: &str = "tollgate 2";
 
-/// The tables, and the engine each must have.
+/// The tables, each with the engine that it must have.
 const TABLES: [(&str, &str); 3] = [
     ("tollgate_buckets", "InnoDB"),
     ("tollgate_gateways", "InnoDB"),
@@ -43,7 +43,6 @@ pub(super) struct Facts {
     statement_log: bool,
     /// The engines of the tables, and the version of the first.
     tables: Vec<(String, String, String)>,
-    /// Whether there is the procedure, and the user may call it.
     procedure: bool,
     lacks: Option<String>,
 }
@@ -100,7 +99,6 @@ impl Facts {
         })
     }
 
-    /// Whether our tables and the procedure are there.
     pub(super) fn complete(&self) -> bool {
         self.tables.len() == TABLES.len() && self.procedure
     }
@@ -142,8 +140,7 @@ impl Facts {
         }
     }
 
-    /// The findings. `ours`: our clock; `long_quotas`: whether the store has limits of a day or
-    /// longer.
+    /// `ours`: our clock; `long_quotas`: whether the store has limits of a day or longer.
     pub(super) fn audit(&self, ours: u64, long_quotas: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut find = |weight, message: String| findings.push(Finding { weight, message });

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use crate::sql::FAREWELL;
 
-/// The rows of each statement that returns rows.
 pub(super) type Sets = Vec<Vec<Row>>;
 
 struct Statements {
@@ -23,13 +22,11 @@ struct Statements {
 
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// An error of the server or the connection.
     Error(Error),
     /// The session had ended before.
     Ended,
 }
 
-/// A session. Its task ends with it, and closes the connection.
 pub(super) struct Client {
     queue: mpsc::UnboundedSender<Statements>,
     /// Why its connection ended, once it has.

@@ -1,5 +1,3 @@
-//! The document that all gateways share: one row of a table.
-
 use mysql_async::Row;
 
 use super::client::{Client, Failed};

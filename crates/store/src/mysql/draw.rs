@@ -1,5 +1,4 @@
-//! Decides requests for token buckets by the procedure of the schema, `tollgate_draw_4`: one call for a
-//! batch.
+//! Decides requests for token buckets by the procedure `tollgate_draw_4`: one call for a batch.
 
 use super::fault::Fault;
 use super::link::{MysqlLink, Session};
@@ -74,8 +73,7 @@ impl Wanted {
     fn numbers(&self) -> [i64; 8] {
         let bucket = &self.bucket;
         let need = self.price.saturating_sub(self.spare);
-        // What no full bucket can pay is sent as a price that it can never pay: its numbers might
-        // exceed 63 bits.
+        // What no full bucket can pay is sent as another such price: its own may exceed 63 bits.
         let (price, need, fresh) = match need > bucket.capacity {
             true => (1, bucket.capacity + 1, 0),
             false => (self.price, need, 1),

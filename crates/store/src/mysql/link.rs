@@ -1,5 +1,4 @@
-//! The connection to a MariaDB or MySQL: establishes it, checks it, keeps its tables, and decides
-//! batches over it.
+//! The connection to a MariaDB or MySQL, by which it is checked and batches are decided.
 
 use std::cell::{Cell, RefCell};
 
@@ -22,8 +21,7 @@ use crate::sql::{PAGE, idle_within};
 use crate::tls::Tls;
 use crate::wire_form::signed;
 
-/// The server's clock: microseconds since the epoch, at the start of the statement. (UTC, which no
-/// time zone shifts.)
+/// The server's clock at the start of the statement: microseconds since the epoch, in UTC.
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 /// The lines that separate the statements of the schema, and enclose all of them.
 const DELIMITER: &str = "DELIMITER ";
@@ -34,17 +32,14 @@ pub(super) struct MysqlLink {
     pub(super) base: Base,
 }
 
-/// A session, and the server it leads to.
 pub(super) struct Session {
     pub(super) client: Client,
-    /// A transaction of several texts needs the session for itself: another statement would become
-    /// part of it.
+    /// A transaction of several texts needs the session for itself.
     turn: Mutex<()>,
     /// The print of the mark at the last heartbeat.
     pub(super) print: Cell<i64>,
     /// The key at which the last sweep ended.
     swept: RefCell<String>,
-    /// Whether there is a table for the document of overrides.
     has_document: bool,
 }
 
@@ -278,7 +273,6 @@ impl Database for MysqlLink {
     }
 }
 
-/// The statements of the schema: what the command-line clients make of it.
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     let schema = super::schema_sql();
     let inner = schema.split(DELIMITER).nth(1).unwrap_or_default();

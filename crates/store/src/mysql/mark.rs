@@ -13,8 +13,7 @@ use crate::mysql::client::Client;
 use crate::mysql::fault::Fault;
 use crate::sql::mark::{Mark, log_new};
 
-/// What tells whether the mark still is that of this data: when the tables were created, and the
-/// server.
+/// The signs that the mark is that of this data: when the tables were created, and the server.
 macro_rules! signs {
     () => {
         [
@@ -27,7 +26,6 @@ macro_rules! signs {
     };
 }
 
-/// Reads the mark: print, since when, and whether it is valid.
 pub(super) fn read() -> String {
     let [buckets, twin, server] = signs!();
     format!(

@@ -76,8 +76,7 @@ impl MysqlLink {
                     "SELECT HEX(bucket), at FROM tollgate_buckets WHERE bucket IN ({keys}) AND at IS NOT NULL;"
                 ),
             },
-            // Read after the buckets are locked, in the same table, so the table cannot be emptied
-            // in between.
+            // Read after the locks in the same table, so that it cannot be emptied in between.
             if drains { mark::read() } else { "DO 0".into() }
         );
         let mut open = OpenTransaction::new(client);
@@ -116,8 +115,7 @@ impl MysqlLink {
             .map_err(Fault::Conflict)?;
         let decided = self.base.decide(batch, locked, scarce);
         if decided.written.is_empty() && decided.reset.is_empty() {
-            // Nothing to store, and rows that were only made to be locked go again. No request waits
-            // for it.
+            // Rows that were only made to be locked are rolled back. No request waits for it.
             drop(open);
             return Ok(decided.answer);
         }
@@ -156,7 +154,6 @@ impl MysqlLink {
     }
 }
 
-/// The key and the moment of a reset.
 fn reset(row: &Row) -> Option<(u128, Timestamp)> {
     let key = row.get_opt::<String, _>(0)?.ok()?;
     let at = crate::wire_form::moment(number(row, 1).ok()??)?;
@@ -201,8 +198,7 @@ fn columns(row: Option<&(Vec<i64>, i64)>) -> String {
     format!("{expires},{},{},{bucket},{more}", head[1], head[2])
 }
 
-/// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave
-/// locks behind.
+/// Rolls back if it is dropped before it is closed, so that it leaves no locks behind.
 pub(super) struct OpenTransaction<'a> {
     client: &'a Client,
     pub(super) closed: bool,

@@ -1,5 +1,4 @@
-//! The audit at start-up of a PostgreSQL: finds settings that would stop the store from working or
-//! lose buckets.
+//! The audit at start-up: finds settings that would stop the store from working or lose buckets.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -96,7 +95,6 @@ impl Facts {
         })
     }
 
-    /// Whether our schema can be used as it is.
     pub(super) fn complete(&self) -> bool {
         self.table && self.functions && (self.version >= VERSION || !self.lacks.is_empty())
     }

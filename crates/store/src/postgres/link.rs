@@ -131,8 +131,7 @@ impl PostgresLink {
         }
     }
 
-    /// One statement that returns a row, in a transaction of its own if the session's defaults are
-    /// not the ones we need.
+    /// One statement that returns a row, behind a BEGIN if the session's defaults need one.
     async fn one(
         &self,
         session: &Session,
@@ -208,8 +207,8 @@ impl Database for PostgresLink {
                 Ok(())
             });
             tokio::select! {
-                // Stored before the connection is dropped, which is when the users of the client
-                // see that it has ended.
+                // Stored before the connection is dropped, by which users of the client see its
+                // end.
                 outcome = &mut running => {
                     if let Err(error) = outcome {
                         let _ = tell.set(words(&error));
@@ -295,8 +294,7 @@ impl Database for PostgresLink {
         let insert = "INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
                       ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
         let id = &self.base.decider.id;
-        // CockroachDB changes a table once in a statement, and a database that spans machines has its
-        // mark by `keep_mark`.
+        // CockroachDB changes a table once in a statement, so spanning databases use `keep_mark`.
         let (first, print, join) = if session.engine.spans() {
             let own = format!("{insert} RETURNING id");
             self.chore(session, &own, &[(id, Type::INT8)]).await?;
@@ -418,8 +416,7 @@ impl Database for PostgresLink {
 /// Begins a transaction that writes, even if the session's defaults say otherwise.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
-/// As `sweep.sql`: a row that was used in the meantime stays. (A database that spans machines may have no
-/// SKIP LOCKED.)
+/// As `sweep.sql`, for databases that may have no SKIP LOCKED.
 const SWEEP_SPANNING: &str = "WITH page AS (
     SELECT key, expires FROM tollgate_buckets WHERE key > $1 ORDER BY key LIMIT 500
 ), gone AS (

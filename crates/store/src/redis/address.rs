@@ -18,7 +18,6 @@ pub enum Address {
         name: String,
         /// The connection settings of the master (its address comes from the sentinels).
         master: Box<ConnectionInfo>,
-        /// Whether master and sentinels use TLS.
         tls: bool,
         /// The trusted authorities and our certificate, if configured.
         certificates: Option<Box<Certificates>>,
@@ -26,7 +25,6 @@ pub enum Address {
     /// Some nodes of a cluster: `redis+cluster://a,b,c`.
     Cluster {
         nodes: Vec<ConnectionInfo>,
-        /// The trusted authorities and our certificate, if configured.
         certificates: Option<Box<Certificates>>,
     },
 }
@@ -37,10 +35,6 @@ pub enum Address {
 pub struct AddressError(String);
 
 impl Address {
-    /// Parses an address.
-    ///
-    /// # Errors
-    /// When it is not an address of a kind listed at [`Address`].
     pub fn parse(url: &str) -> Result<Self, AddressError> {
         let (scheme, rest) = url.split_once(':').ok_or_else(|| {
             AddressError(
@@ -82,8 +76,7 @@ impl Address {
                     )
                 })?;
                 let database = path.next().unwrap_or("");
-                // The credentials belong to the master; sentinels without authentication are the
-                // common case.
+                // The credentials are the master's; most sentinels have no authentication.
                 let sentinels = each(hosts, 26379, tls, "", "")?;
                 let master = each("127.0.0.1", 6379, tls, user, database)?.remove(0);
                 Ok(Self::Sentinel {
@@ -104,7 +97,6 @@ impl Address {
         }
     }
 
-    /// The number of the database on the server.
     pub(super) fn database(&self) -> i64 {
         match self {
             Self::Single(server) | Self::Sentinel { master: server, .. } => {
@@ -114,10 +106,7 @@ impl Address {
         }
     }
 
-    /// The same address, with these authorities and this certificate.
-    ///
-    /// # Errors
-    /// When they are invalid, or the address has no TLS.
+    /// The address with these authorities and this certificate; fails if it has no TLS.
     pub fn with_tls(self, tls: &Tls) -> Result<Self, AddressError> {
         if !tls.is_said() {
             return Ok(self);
@@ -165,9 +154,6 @@ impl Address {
     }
 
     /// Builds the client without connecting, so that mistakes are reported before a gateway starts.
-    ///
-    /// # Errors
-    /// Why it cannot be built.
     pub fn check(&self) -> Result<(), AddressError> {
         choose_provider();
         let built = match self {

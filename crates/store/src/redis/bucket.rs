@@ -1,5 +1,4 @@
-//! The argument and the response of `draw_bucket.lua`, which decides the common case: see its
-//! head.
+//! The argument and the response of `draw_bucket.lua` for the common case: see its head.
 
 use crate::batch::{Answer, Batch, place_among};
 use crate::simple::Simple;
@@ -8,7 +7,6 @@ use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Level, State};
 
 const TERM: usize = 5;
-/// The bytes of level and moment.
 const BUCKET: usize = 8 + 8;
 /// Claims and buckets of one call, so that argument and response fit in Lua's stack: 8000 values.
 const CLAIMS_MAX: usize = 2000;
@@ -75,7 +73,6 @@ impl Terms {
     }
 }
 
-/// The response to `batch`; `None`: it is invalid.
 pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let (now, rest) = reply.split_first_chunk::<8>()?;
     let (buckets, taken) = rest.split_at_checked(BUCKET * batch.buckets.len())?;

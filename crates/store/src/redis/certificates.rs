@@ -28,7 +28,6 @@ impl Certificates {
         })
     }
 
-    /// A client of this server that uses them.
     pub(super) fn client(&self, server: ConnectionInfo) -> Result<Client, RedisError> {
         Client::build_with_tls(server, self.0.clone())
     }
@@ -51,8 +50,7 @@ pub(super) fn with_certificates(
     }
 }
 
-/// Chooses the provider of cryptography; redis-rs uses the process's default. A second call changes
-/// nothing.
+/// Chooses the process's provider of cryptography, which redis-rs uses.
 pub(super) fn choose_provider() {
     #[cfg(feature = "tls")]
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -1,5 +1,4 @@
-//! The masters of a Redis Cluster: discovers from the nodes which master has which slots, and runs
-//! a lane to each.
+//! The masters of a Redis Cluster: finds which of them has which slots, and runs a lane to each.
 //!
 //! Client libraries handle a cluster as one unit. Here each master is handled separately: a master
 //! that is lost, frozen or slow delays no request to another, nor the discovery of slots.
@@ -28,7 +27,6 @@ const SOON: Duration = Duration::from_millis(100);
 /// The minimum time between two such calls, however often we are redirected.
 const APART: Duration = Duration::from_millis(20);
 
-/// The state that the lanes of a cluster share.
 pub(super) struct Cluster {
     pub(super) nodes: Nodes,
     pub(super) parts: Arc<ArcSwap<Parts>>,

@@ -45,8 +45,7 @@ const DOCUMENT_TAG: &str = "overrides";
 const DOCUMENT: &str = "tollgate:{overrides}";
 /// A gateway without a heartbeat for this many seconds does not count as a replica.
 const REPLICA_SECONDS: u64 = 10;
-/// The mark of a server's data is kept this long after the last heartbeat there (draw/head.lua has
-/// the same number).
+/// How long the mark is kept after the last heartbeat (draw/head.lua has the same number).
 const EPOCH_SECONDS: u64 = 30 * 86_400;
 
 #[derive(Clone)]
@@ -72,13 +71,12 @@ struct Node {
     cluster: Arc<Cluster>,
 }
 
-/// A connection, and the server it leads to.
 pub(super) struct Connection {
     wire: MultiplexedConnection,
     info: ConnectionInfo,
     node: Option<Node>,
-    /// Identifies the server process and its data's history: a restart or promotion changes it.
-    /// Zero: not known.
+    /// Identifies the server process and its data; a restart or promotion changes it. Zero:
+    /// unknown.
     fingerprint: i64,
     /// The same for every server, also a master of a cluster; `None`: the server does not say it.
     print: Option<i64>,
@@ -113,7 +111,6 @@ impl RedisLink {
         }
     }
 
-    /// The same for a master of a cluster.
     pub(super) fn to_node(
         &self,
         name: &str,
@@ -154,8 +151,7 @@ impl RedisLink {
         if members.starts_with(DOCUMENT) {
             keys.push(DOCUMENT);
         }
-        // Each master of a cluster would need its own mark; the check of the file refuses such limits
-        // in a cluster.
+        // Each master of a cluster would need a mark; the file is refused with such limits.
         if !self.address.is_cluster() {
             keys.push(&connection.mark);
         }
@@ -185,8 +181,7 @@ impl RedisLink {
         Ok(())
     }
 
-    /// Whether a call reads the mark: a fail-over drains one of its limits. Such a limit is never
-    /// the common case.
+    /// Whether a call reads the mark: a fail-over drains one of its limits.
     fn marked(&self, batch: &Batch) -> bool {
         !self.address.is_cluster() && batch.buckets.iter().any(|(_, shape)| shape.drains())
     }
@@ -432,8 +427,7 @@ async fn subscribe(
     Ok(())
 }
 
-/// Whether a connection is known to have ended. The server is not asked: the command is given up before
-/// it is sent.
+/// Whether the connection has ended, without asking the server.
 fn has_ended(wire: &MultiplexedConnection) -> bool {
     let (mut wire, ping) = (wire.clone(), redis::cmd("PING"));
     let mut ping = pin!(ping.query_async::<()>(&mut wire));

@@ -49,14 +49,12 @@ impl Base {
         Some(signed(clock.now().as_micros()))
     }
 
-    /// Whether the function on the server is known to leave a bucket to the transaction.
     pub(crate) fn is_elsewhere(&self, name: &Name) -> bool {
         self.elsewhere.has(name, self.options.clock.now())
     }
 
-    /// Decides a batch on what a transaction has locked. `scarce`: the function left it, because a
-    /// bucket has too little for the several groups that draw from it; it is likely to leave the next
-    /// batches, too.
+    /// Decides a batch on what a transaction has locked. `scarce`: the function left it, and is
+    /// likely to leave the next: a bucket has too little for the several groups that draw from it.
     pub(crate) fn decide(&self, batch: &Batch, locked: Locked, scarce: bool) -> Decided {
         let decided = self.decider.decide(batch, locked);
         let (at, users) = (self.options.clock.now(), batch.users());
@@ -127,7 +125,6 @@ pub(crate) struct Beat {
     pub(crate) document: Option<i64>,
 }
 
-/// One kind of SQL database.
 pub(crate) trait Database: 'static {
     type Session: 'static;
     type Fault;
@@ -165,11 +162,9 @@ pub(crate) trait Database: 'static {
 
     async fn audit(&self, session: &Self::Session) -> Result<Vec<Finding>, Self::Fault>;
 
-    /// Deletes those buckets of the table's next page that have long been full again: nothing is lost
-    /// with them.
+    /// Deletes the buckets of the table's next page that have long been full again.
     async fn sweep_page(&self, session: &Self::Session) -> Result<Swept, Self::Fault>;
 
-    /// Whether there is a table for the document of overrides.
     fn keeps_document(session: &Self::Session) -> bool;
 
     /// Replaces the document of overrides, if its epoch is the known one; returns whether it was.
@@ -189,8 +184,7 @@ pub(crate) trait Database: 'static {
     /// Whether the statement conflicted with another one and was rolled back.
     fn is_conflict(fault: &Self::Fault) -> bool;
 
-    /// The effect of a fault on the requests that wait. `charges`: the statements may have committed
-    /// a charge.
+    /// The effect of a fault on waiting requests. `charges`: a charge may be committed.
     fn trouble(session: &Self::Session, fault: Self::Fault, charges: bool) -> Trouble;
 }
 
@@ -286,8 +280,7 @@ impl<D: Database> Link for D {
     fn lane_of(&self, wants: &Wants) -> u32 {
         let base = self.base();
         let is_left = |wanted: &Wanted| base.is_elsewhere(&wanted.name) || base.is_leased(wanted);
-        // Messages about leases have no claims; like requests on buckets with leases they are for the
-        // transaction.
+        // Messages about leases have no claims, and are for the transaction.
         u32::from(wants.is_empty() || wants.iter().any(is_left) || !self.carries(wants))
     }
 

@@ -11,8 +11,7 @@ use crate::wire_form::{HOLD, HOLD_PINNED, Name, WireForm, signed};
 use tollgate_limit::bucket::State;
 use tollgate_limit::{Change, Corrects, Micros, StoredBucket, Timestamp};
 
-/// A stored row as the transaction found it: its numbers, `None` for a full bucket, or why it
-/// cannot be read.
+/// The numbers of a stored row, `None` for a full bucket, or why it cannot be read.
 pub(crate) type Stored = Result<Option<Vec<i64>>, &'static str>;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +24,7 @@ pub(crate) struct Decider {
 /// The decision, and the rows to write before it may be answered.
 pub(crate) struct Decided {
     pub(crate) answer: Answer,
-    /// The changed buckets and their rows, with the time from which each may be deleted; `None`: the
-    /// bucket is full.
+    /// The changed buckets with their rows and from when each may be deleted; `None`: it is full.
     pub(crate) written: Vec<(usize, Option<(Vec<i64>, i64)>)>,
     /// For each bucket, whether the function of the server leaves it to a transaction.
     pub(crate) elsewhere: Vec<bool>,
@@ -43,8 +41,7 @@ pub(crate) struct Locked {
 }
 
 impl Decider {
-    /// A new gateway. Heartbeats follow real time; the clock of a test (`pinned`) may run ahead of
-    /// them.
+    /// A new gateway. Heartbeats follow real time, and not the clock of a test (`pinned`).
     pub(crate) fn new(pinned: bool) -> Self {
         Self {
             id: signed(fastrand::u64(1..1 << 52)),
@@ -52,7 +49,6 @@ impl Decider {
         }
     }
 
-    /// Decides `batch` on what was locked for it.
     pub(crate) fn decide(&self, batch: &Batch, locked: Locked) -> Decided {
         let Locked {
             rows,
@@ -73,8 +69,7 @@ impl Decider {
                 ))
             });
             let (bucket, held) = read.unwrap_or_else(|_| {
-                // Requests that need it fail, and its row is not changed; the rest of the batch is
-                // not affected.
+                // Requests that need it fail, and its row is not changed.
                 unreadable.push(place);
                 (Opened::unreadable(shape), Parts::default())
             });
@@ -116,7 +111,6 @@ impl Decider {
         }
     }
 
-    /// Decides the batch; returns the results and the changed buckets.
     fn answer(
         &self,
         batch: &Batch,
@@ -212,10 +206,7 @@ impl Decider {
 }
 
 impl Locked {
-    /// From the rows of the buckets in `order`, and those of resets by their keys.
-    ///
-    /// # Errors
-    /// When a row was deleted before it was locked: a conflict.
+    /// Fails with a conflict when a row was deleted before it was locked.
     pub(crate) fn of(
         batch: &Batch,
         order: &[usize],

@@ -23,8 +23,7 @@ pub(super) struct Opened {
     pub(super) holders: Holders,
     /// The row is of another kind: no correction applies to it, and it is overwritten only by a draw.
     pub(super) foreign: bool,
-    /// Its moment was too far ahead ([`StoredBucket::pull`]): the moved state is written, whatever is
-    /// decided.
+    /// Its moment was too far ahead ([`StoredBucket::pull`]): the moved state is written.
     pub(super) pulled: bool,
 }
 
@@ -82,8 +81,7 @@ pub(super) fn open(
             })
             .unwrap_or_default();
         let units: i64 = holders.iter().map(|place| place.1).sum();
-        // Without this, a place of a dead gateway would last until a clock that was set back has
-        // caught up.
+        // Otherwise a clock that was set back would keep a place of a dead gateway.
         let until = now.after(hold);
         let mut pulled = false;
         for place in holders
@@ -105,8 +103,7 @@ pub(super) fn open(
     };
     let pulled = kept.pull(written, now);
     if shape.drains() && stored.is_none_or(|(print, _)| print != mark.print) {
-        // Nothing is known of the time before the mark: the bucket has only what has refilled
-        // since.
+        // Nothing is known of the time before the mark: only what has refilled since is there.
         kept.drain(mark.since().min(now));
     }
     Ok(Opened {
@@ -117,7 +114,6 @@ pub(super) fn open(
     })
 }
 
-/// The row of a bucket, and when it may be deleted; `None`: the bucket is full.
 pub(super) fn close(
     shape: &WireForm,
     bucket: &Opened,
@@ -177,8 +173,7 @@ pub(super) fn close(
     Some((row, moment(gone)))
 }
 
-/// Adds `units` (which may be negative) to the places that gateway `me` holds; added places last
-/// `until` then.
+/// Adds `units` (or takes them) to the places of gateway `me`; added places last `until` then.
 pub(super) fn hold(shape: &WireForm, bucket: &mut Opened, me: i64, units: i64, until: i64) {
     match bucket.holders.iter_mut().find(|place| place.0 == me) {
         Some(place) => {

@@ -42,7 +42,6 @@ pub(crate) fn origin(print: i64) -> Option<Origin> {
     (print != 0).then_some((print, 0))
 }
 
-/// Logs that a gateway has made a new mark.
 pub(crate) fn log_new() {
     tracing::info!(
         "nothing is known of this server's past (it is new, was emptied, restarted, restored or promoted): buckets \
@@ -59,8 +58,7 @@ pub(crate) fn reset_key(bucket: u128) -> u128 {
     bucket ^ u128::from_be_bytes(*b"tollgate reset  ")
 }
 
-/// A receipt is kept this long after it was written: a gateway that reaches the store again within
-/// this time finds it.
+/// A receipt is kept this long: a gateway that reaches the store again by then finds it.
 pub(crate) const RECEIPT_KEPT: Micros = Micros::from_secs(86_400);
 
 /// The key of a gateway's receipt; the names of buckets are 16 bytes.

@@ -62,7 +62,6 @@ impl Names {
         }
     }
 
-    /// The name of the bucket of `limit` that `identity` selects.
     pub(crate) fn name(&self, limit: &Limit, identity: &[u8]) -> Name {
         #[expect(
             clippy::cast_possible_truncation,

@@ -1,5 +1,4 @@
-//! The access log: one line per finished request, formatted by its worker and written by a separate
-//! thread.
+//! The access log: a line per finished request, formatted by its worker, written by a thread.
 //!
 //! A record is appended to the worker's buffer. The writer collects the buffers ten times a second,
 //! or sooner if one fills up. Records that do not fit are dropped and counted; a request never
@@ -33,7 +32,6 @@ pub struct Options {
     pub to: Destination,
     pub format: Format,
     pub keys: Keys,
-    /// The number of records written per 10,000 requests that were not refused.
     pub sample: u16,
     /// Whether queries are written, which may contain secrets.
     pub query: bool,
@@ -62,19 +60,16 @@ pub enum Destination {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Json,
-    /// The combined log format of Apache and NGINX.
     Combined,
 }
 
-/// The form of callers' keys in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     Hashed(KeyNames),
     Plain,
 }
 
-/// The access log of one process. Clones share it. When the last one is dropped, the remaining
-/// records are written.
+/// The access log of one process. When its last clone is dropped, the rest is written.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
     inner: Arc<Inner>,
@@ -82,7 +77,6 @@ pub struct AccessLog {
     _thread: Arc<writer::Joiner>,
 }
 
-/// One worker's end of the access log.
 #[derive(Debug)]
 pub struct AccessWriter {
     log: AccessLog,
@@ -93,10 +87,6 @@ pub struct AccessWriter {
 }
 
 impl AccessLog {
-    /// Opens the log and starts its writer.
-    ///
-    /// # Errors
-    /// If the file cannot be opened, or the thread cannot be started.
     pub fn open(options: Options) -> io::Result<Self> {
         let outlet = writer::open(&options.to)?;
         let inner = Arc::new(Inner {
@@ -113,7 +103,6 @@ impl AccessLog {
         })
     }
 
-    /// Creates the writing end of one worker.
     pub fn writer(&self) -> AccessWriter {
         let buffer = Arc::new(Buffer::default());
         self.inner.buffers.lock().push(Arc::clone(&buffer));
@@ -145,7 +134,7 @@ impl AccessLog {
 
 impl AccessWriter {
     /// Whether the next request's record is wanted; to be called before its contents are gathered.
-    /// `refused`: the gateway itself refused the request; such a record is always wanted.
+    /// A request that the gateway itself `refused` is always wanted.
     pub fn enabled(&self, refused: bool) -> bool {
         let sample = self.log.inner.options.sample;
         if refused || sample >= SAMPLE_ALL {
@@ -160,7 +149,6 @@ impl AccessWriter {
         false
     }
 
-    /// Whether a record's query is wanted.
     pub fn wants_query(&self) -> bool {
         self.log.inner.options.query
     }
@@ -289,8 +277,7 @@ impl Signal {
 /// The value of [`Options::sample`] that keeps everything.
 pub const SAMPLE_ALL: u16 = 10_000;
 
-/// The size of a worker's buffer: at 300 bytes a record some 3,500 records, a tenth of a second at
-/// 35,000 requests/s.
+/// The size of a worker's buffer: some 3,500 records, a tenth of a second at 35,000 requests/s.
 const BUFFER_MAX: usize = 1 << 20;
 
 /// The part of it reserved for refused requests.
@@ -314,7 +301,6 @@ impl KeyNames {
         Self(secret)
     }
 
-    /// The secret, for a process that takes over.
     pub const fn secret(&self) -> [u8; 16] {
         self.0
     }
@@ -324,7 +310,6 @@ impl KeyNames {
         hex(SipHasher13::new_with_key(&self.0).hash(key))
     }
 
-    /// Whether `text` has the form of a name.
     pub fn is_name(text: &str) -> bool {
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         text.len() == 16 && text.bytes().all(is_digit)

@@ -28,42 +28,34 @@ impl Default for &Escaped {
     }
 }
 
-/// One finished request. Borrowed: nothing is copied before it is formatted.
 #[derive(Clone, Debug, Default)]
 pub struct Record<'r> {
     /// When its head had arrived, microseconds since the Unix epoch.
     pub at_micros: u64,
-    /// The decision's id, which a refusal's body also carries.
     pub id: &'r str,
     pub trace: Option<TraceParent>,
     pub method: &'r str,
-    /// The requested path, without the query.
     pub path: &'r str,
     /// The query, if it is to be logged; empty: none. Queries may contain secrets.
     pub query: &'r str,
     pub host: &'r [u8],
     pub protocol: &'r str,
-    /// The route's name; empty: none matched.
     pub route: &'r Escaped,
     /// The status of the response; 499 if the client left before there was one.
     pub status: u16,
-    /// Whether the gateway itself refused it: such records are never dropped by sampling or crowded
-    /// out.
+    /// Whether the gateway refused it: such records are never sampled or crowded out.
     pub refused: bool,
     /// The reason of a refusal or failure: a fixed word; empty: neither.
     pub reason: &'r str,
     pub received_bytes: u64,
-    /// Bytes of the response's body.
     pub sent_bytes: u64,
     /// The time from its head to the end of its response, microseconds.
     pub duration_micros: u64,
-    /// The part of that until the head of the upstream's response, microseconds; `None`: no
-    /// upstream was used.
+    /// The time until the head of the upstream's response; `None`: no upstream was used.
     pub upstream_micros: Option<u64>,
     /// The part of that spent by the store, microseconds; `None`: every bucket was local.
     pub store_micros: Option<u64>,
     pub client: Option<IpAddr>,
-    /// The identified caller's name; empty: not in the list.
     pub caller: &'r str,
     pub tier: &'r str,
     pub charges: &'r [Charge<'r>],
@@ -71,7 +63,6 @@ pub struct Record<'r> {
     pub usage: Option<Usage<'r>>,
     /// The retry time, microseconds; `None`: none was sent.
     pub retry_after_micros: Option<u64>,
-    /// The upstream it was sent to; empty: none.
     pub upstream: &'r Escaped,
     /// The target of its route that its charges are for; 0: the route's own.
     pub over_limit: u64,
@@ -82,7 +73,6 @@ pub struct Record<'r> {
 /// The tokens of a response and what they cost.
 #[derive(Clone, Debug, Default)]
 pub struct Usage<'r> {
-    /// Empty: it is not known.
     pub model: &'r str,
     /// How many of each kind, by its word.
     pub tokens: Vec<(&'static str, u64)>,
@@ -91,16 +81,13 @@ pub struct Usage<'r> {
     pub currency: &'r str,
 }
 
-/// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Charge<'r> {
     pub limit: &'r Escaped,
-    /// The bytes that select the bucket.
     pub key: &'r [u8],
     /// Whether it is the limit's candidate, which only counts.
     pub candidate: bool,
     pub cost: u64,
-    /// The units finally charged, if the response could change that.
     pub settled: Option<u64>,
     pub remaining: u64,
     /// The result: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which
@@ -109,14 +96,12 @@ pub struct Charge<'r> {
 }
 
 impl Record<'_> {
-    /// The record as a line of the log.
     pub fn line(&self, format: Format, keys: &Keys) -> Vec<u8> {
         let mut line = Vec::new();
         self.write(&mut line, format, &Stamp::default(), keys);
         line
     }
 
-    /// Appends the record as a line of the log.
     pub(super) fn write(&self, into: &mut Vec<u8>, format: Format, stamp: &Stamp, keys: &Keys) {
         match format {
             Format::Json => self.json(into, stamp, keys),
@@ -215,7 +200,6 @@ impl Record<'_> {
         }
     }
 
-    /// Appends the record in the combined log format.
     pub(super) fn combined(&self, into: &mut Vec<u8>, stamp: &Stamp) {
         match self.client {
             Some(client) => address(into, client),
@@ -292,8 +276,7 @@ fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
     quoted(into, opening, &value.0);
 }
 
-/// Does the same as [`text`] for values that never need escaping: fixed words, and methods, which
-/// are tokens.
+/// As [`text`], for values without special characters: fixed words, and methods.
 fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
     debug_assert!(
         value
@@ -328,7 +311,6 @@ fn address(into: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// The size of a typical record in bytes.
 const TYPICAL: usize = 768;
 
 /// The calendar part of a time, computed once a second.

@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use super::{Destination, GATHER, HAND_OVER, Inner, LAST_WORDS};
 use crate::outlet::{Lost, Outlet};
 
-/// Ends the writer when dropped, after it has written the remaining records, if writing makes
-/// progress.
+/// Ends the writer when dropped, after it has written the rest, if that makes progress.
 #[derive(Debug)]
 pub(super) struct Joiner {
     inner: Arc<Inner>,
@@ -23,8 +22,7 @@ impl Drop for Joiner {
         let ended = self.inner.signal.stop(LAST_WORDS);
         let thread = self.thread.lock().take();
         if let (Some(thread), true) = (thread, ended) {
-            // A panic of the writer has already been reported by its thread; there is nothing left
-            // to save.
+            // The thread has reported its panic; there is nothing left to save.
             let _ = thread.join();
         }
         // Otherwise it blocks on a pipe that is not read, and ends with the process.
@@ -73,7 +71,6 @@ fn run(inner: &Inner, mut outlet: Outlet) {
     }
 }
 
-/// Records that the writer has ended, when dropped.
 struct Ended<'w>(&'w Inner);
 
 impl Drop for Ended<'_> {
@@ -84,8 +81,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Waits for records, then a little longer for more. Returns whether to end, and the number of
-/// requested flushes.
+/// Waits for records, then a little longer. Returns whether to end, and the requested flushes.
 fn wait(inner: &Inner) -> (bool, u64) {
     let signal = &inner.signal;
     let mut state = signal.state.lock();

@@ -9,7 +9,6 @@ use std::sync::{Arc, OnceLock};
 use super::histogram::{Histogram, OVERHEAD_BOUNDS, REQUEST_BOUNDS};
 use super::{Metrics, RouteSlot, UpstreamSlot};
 
-/// The writing end of one worker's counters. It can be sent to another thread, but not shared.
 #[derive(Debug)]
 pub struct Worker {
     cells: Arc<WorkerCells>,
@@ -27,42 +26,34 @@ impl Worker {
         }
     }
 
-    /// Counts a request on this route, with the status of its response and its duration of `micros`
-    /// microseconds.
     pub fn finished(&self, route: RouteSlot, status: u16, micros: u64) {
         let cells = self.cells.routes.at(route.0);
         cells.responses.count(status, micros);
     }
 
-    /// Counts a request that limits of this route refused and a later target of it took.
     pub fn passed_on(&self, route: RouteSlot) {
         add(&self.cells.routes.at(route.0).passed_on, 1);
     }
 
-    /// Counts the gateway's own part of a request, `micros` microseconds.
     pub fn overhead(&self, micros: u64) {
         self.cells.overhead.observe_alone(micros);
     }
 
-    /// Counts an upstream's response with this status, `micros` microseconds after the request was
-    /// sent to it.
     pub fn upstream(&self, upstream: UpstreamSlot, status: u16, micros: u64) {
         let cells = self.cells.upstreams.at(upstream.0);
         cells.responses.count(status, micros);
     }
 
-    /// Counts a missing response of an upstream, with the reason (a fixed word).
+    /// The reason is a fixed word.
     pub fn upstream_failed(&self, upstream: UpstreamSlot, reason: &'static str) {
         self.cells.upstreams.at(upstream.0).failures.count(reason);
     }
 
-    /// Counts a response of the gateway in place of an upstream, with the reason (a fixed word).
     pub fn rejected(&self, reason: &'static str) {
         self.cells.rejections.count(reason);
     }
 
-    /// Counts input that could not be parsed as a request, or broke off, with the reason (a fixed
-    /// word).
+    /// Counts input that could not be parsed as a request, or broke off.
     pub fn bad_request(&self, reason: &'static str) {
         self.cells.bad_requests.count(reason);
     }
@@ -71,17 +62,14 @@ impl Worker {
         add(&self.cells.connections_opened, 1);
     }
 
-    /// Counts a refused connection, with the reason (a fixed word).
     pub fn connection_refused(&self, reason: &'static str) {
         self.cells.connections_refused.count(reason);
     }
 
-    /// Counts a failure of `accept`.
     pub fn accept_failed(&self) {
         add(&self.cells.accept_errors, 1);
     }
 
-    /// Counts the bytes of bodies received from clients and sent to them.
     pub fn bytes(&self, received: u64, sent: u64) {
         add(&self.cells.received_bytes, received);
         add(&self.cells.sent_bytes, sent);
@@ -166,7 +154,6 @@ pub(super) struct UpstreamCells {
     pub(super) failures: ReasonCells,
 }
 
-/// The counters of responses, by status, and their durations.
 #[derive(Debug)]
 pub(super) struct ResponseCells {
     pub(super) codes: [AtomicU64; CODES],
@@ -221,14 +208,12 @@ impl ReasonCells {
                 return add(cell, count);
             }
         }
-        // There are more words than slots: the last slot counts them, so that the sum stays
-        // correct.
+        // There are more words than slots: the last slot counts the others.
         if let Some((_, cell)) = self.cells.last() {
             add(cell, count);
         }
     }
 
-    /// Calls `with` for every counted word.
     pub(super) fn each(&self, mut with: impl FnMut(&'static str, u64)) {
         for (word, cell) in &self.cells {
             if let Some(word) = word.get() {
@@ -254,15 +239,13 @@ pub(super) fn add(cell: &AtomicU64, count: u64) {
 /// The number of fixed words of one kind; there are about thirty.
 const REASONS_MAX: usize = 48;
 
-/// Counters by slot, allocated in chunks on first use, so that thousands of unused names cost
-/// nothing.
+/// Counters by slot, allocated in chunks on first use: unused names cost nothing.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Box<[OnceLock<Box<Chunk<T>>>]>,
 }
 
-/// Aligned to two cache lines (the prefetcher loads pairs): no chunk shares one with another
-/// worker's.
+/// Aligned to two cache lines (the prefetcher loads pairs), which no other worker shares.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Chunk<T>([T; CHUNK]);
@@ -283,7 +266,6 @@ impl<T: Default> Slab<T> {
         &chunk.0[slot % CHUNK]
     }
 
-    /// Calls `with` for every slot of every allocated chunk.
     pub(super) fn each(&self, mut with: impl FnMut(u32, &T)) {
         let chunks = (0..).step_by(CHUNK).zip(&self.chunks);
         for (first, chunk) in chunks {
@@ -309,7 +291,6 @@ pub(super) fn code_index(status: u16) -> usize {
         .map_or(CODES - 1, usize::from)
 }
 
-/// The `code` label of a counter.
 pub(super) fn code_label(index: usize) -> String {
     match KNOWN_CODES.get(index) {
         Some(code) => code.to_string(),

@@ -69,7 +69,6 @@ fn plain(open_metrics: &str) -> String {
     text
 }
 
-/// All metrics except those of the process.
 #[derive(Debug)]
 struct Exposition {
     metrics: Metrics,
@@ -79,8 +78,7 @@ struct Exposition {
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let shared = &*self.metrics.shared;
-        // Everything is summed under the lock, so that a worker that ends meanwhile is counted
-        // once.
+        // Everything is summed under the lock: a worker that ends is counted once.
         let total = {
             let workers = shared.workers.lock();
             let total = WorkerCells::default();
@@ -95,8 +93,7 @@ impl Collector for Exposition {
             [&names[0], &names[1]].map(|names| names.list.clone())
         };
         let mut samples = Samples::default();
-        // Cloned out of the lock: a source may be slow and must not block a reload that registers
-        // another.
+        // Cloned out of the lock: a source may be slow, and a reload may register another.
         let sources: Vec<_> = shared
             .sources
             .lock()
@@ -134,7 +131,6 @@ impl Collector for Process {
     }
 }
 
-/// Metrics with their names, in the order in which they are written.
 type Families = Vec<(&'static str, Family)>;
 
 fn requests(
@@ -207,7 +203,6 @@ fn connections(total: &WorkerCells) -> Families {
 }
 
 impl Shared {
-    /// Metrics of the process, which are not counted per worker.
     fn own(&self) -> Families {
         let help = "Attempts to load a new configuration, by result";
         let mut reloads = Family::new(MetricType::Counter, help);
@@ -258,7 +253,6 @@ fn reasons(
     family
 }
 
-/// Adds the counts of the responses of a route or an upstream, whose label is `whose`.
 fn responses(
     cells: &ResponseCells,
     whose: (&'static str, &str),

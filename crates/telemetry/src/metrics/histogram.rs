@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A histogram of durations. `N` is the number of bounds plus one: the last bucket has no bound.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     bounds: &'static [u64],
@@ -11,10 +10,7 @@ pub struct Histogram<const N: usize> {
 }
 
 impl<const N: usize> Histogram<N> {
-    /// An empty histogram with these upper bounds, ascending, in microseconds.
-    ///
-    /// # Panics
-    /// If `N` is not the number of bounds plus one; all uses have constant bounds.
+    /// An empty histogram with these ascending upper bounds in microseconds, one fewer than `N`.
     pub fn new(bounds: &'static [u64]) -> Self {
         assert!(
             bounds.len() + 1 == N,
@@ -27,7 +23,6 @@ impl<const N: usize> Histogram<N> {
         }
     }
 
-    /// Counts a duration. May be called from any thread.
     pub fn observe(&self, micros: u64) {
         if let Some(bucket) = self.buckets.get(self.index(micros)) {
             bucket.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +52,6 @@ impl<const N: usize> Histogram<N> {
         }
     }
 
-    /// Adds another's counts to this one.
     pub(super) fn absorb(&self, other: &Self) {
         for (mine, theirs) in self.buckets.iter().zip(&other.buckets) {
             mine.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -78,10 +72,8 @@ impl<const N: usize> Histogram<N> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// The upper bound in seconds and the count of each bucket, not cumulated; the last bound is
-    /// infinite.
+    /// The upper bound in seconds and the count of each bucket; the last bound is infinite.
     pub buckets: Vec<(f64, u64)>,
-    /// The sum of all durations, seconds.
     pub sum: f64,
     pub count: u64,
 }
@@ -101,8 +93,7 @@ pub(super) const REQUEST_BOUNDS: &[u64] = &[
     2_500_000, 5_000_000, 7_500_000, 10_000_000,
 ];
 
-/// The time that the gateway itself adds to a request is far shorter than requests: 10 us to 100
-/// ms.
+/// The time that the gateway adds to a request: from 10 us to 100 ms.
 pub(super) const OVERHEAD_BOUNDS: &[u64] = &[
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
 ];

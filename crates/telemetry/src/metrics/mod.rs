@@ -26,14 +26,12 @@ pub use samples::{Exemplar, Samples};
 use cells::SLOTS_MAX;
 use cells::WorkerCells;
 
-/// All metrics of one process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     shared: Arc<Shared>,
 }
 
-/// The names of one configuration, resolved to slots. Requests hold it beside the policy they
-/// started with.
+/// The names of one configuration as slots, which requests hold beside their policy.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
     routes: Box<[RouteSlot]>,
@@ -47,7 +45,6 @@ pub struct RouteSlot(u32);
 pub struct UpstreamSlot(u32);
 
 impl Metrics {
-    /// Creates the metrics of a process that started at `started_micros` since the Unix epoch.
     pub fn new(started_micros: u64) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -82,15 +79,13 @@ impl Metrics {
         }
     }
 
-    /// Creates the counters of one more worker. When it is dropped its counts stay.
     pub fn worker(&self) -> Worker {
         let cells = Arc::new(WorkerCells::default());
         self.shared.workers.lock().push(Arc::clone(&cells));
         Worker::new(cells, self.clone())
     }
 
-    /// Records that a reload took effect at `at_micros` since the Unix epoch; `all`: no other file
-    /// is refused.
+    /// Records a reload at `at_micros` since the Unix epoch; `all`: no other file is refused.
     pub fn reload_done(&self, at_micros: u64, all: bool) {
         self.shared.reloads_done.fetch_add(1, Ordering::Relaxed);
         self.shared
@@ -108,7 +103,6 @@ impl Metrics {
             .store(true, Ordering::Relaxed);
     }
 
-    /// Counts a request that panicked, whose response was 500.
     pub fn panicked(&self) {
         self.shared.panics.fetch_add(1, Ordering::Relaxed);
     }
@@ -121,7 +115,6 @@ impl Metrics {
         sources.push((key, Arc::new(source)));
     }
 
-    /// Renders the exposition: OpenMetrics, or the older Prometheus text.
     pub fn render(&self, format: Format) -> String {
         expose::render(self, format)
     }
@@ -136,7 +129,6 @@ impl Metrics {
 }
 
 impl Labels {
-    /// The slot of the route with this index; `None`: the request matched no route.
     pub fn route(&self, index: Option<usize>) -> RouteSlot {
         index
             .and_then(|index| self.routes.get(index))
@@ -149,7 +141,6 @@ impl Labels {
     }
 }
 
-/// The two text forms of the exposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     OpenMetrics,
@@ -188,7 +179,6 @@ impl Format {
     }
 }
 
-/// A weight of `Accept` (0 to 1, three decimal places) in thousandths; an invalid one counts as 0.
 fn thousandths(weight: &str) -> u32 {
     let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
     let digits = format!("{fraction:0<3}");
@@ -208,7 +198,6 @@ type Collector = Arc<dyn Fn(&mut Samples) + Send + Sync>;
 
 struct Shared {
     started_micros: u64,
-    /// The names of routes, and those of upstreams.
     names: Mutex<[Names; 2]>,
     workers: Mutex<Vec<Arc<WorkerCells>>>,
     retired: WorkerCells,

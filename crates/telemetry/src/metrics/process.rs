@@ -39,8 +39,7 @@ pub(super) fn samples(into: &mut Samples, started_micros: u64) {
 
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second column is the name in parentheses, which may contain any character: count from the
-    // last parenthesis.
+    // The name in parentheses may contain any character: count from the last parenthesis.
     let (_, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_ascii_whitespace().skip(11);
     let user: u32 = fields.next()?.parse().ok()?;
@@ -48,7 +47,6 @@ fn cpu_seconds() -> Option<f64> {
     Some(f64::from(user) / TICKS + f64::from(system) / TICKS)
 }
 
-/// Resident and virtual memory, bytes.
 fn memory_bytes() -> Option<(f64, f64)> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kilobytes = |name: &str| -> Option<f64> {
@@ -67,6 +65,5 @@ fn open_descriptors() -> Option<f64> {
     u32::try_from(count.saturating_sub(1)).ok().map(f64::from)
 }
 
-/// The kernel reports times to user space in hundredths of a second on every architecture
-/// (`USER_HZ`).
+/// The kernel's times in user space are hundredths of a second (`USER_HZ`).
 const TICKS: f64 = 100.0;

@@ -25,7 +25,6 @@ pub struct Exemplar {
     pub at_micros: u64,
 }
 
-/// One metric with its samples.
 #[derive(Debug)]
 pub(super) struct Family {
     pub(super) help: &'static str,
@@ -60,7 +59,6 @@ impl Value {
 }
 
 impl Family {
-    /// A metric of which no sample is known yet.
     pub(super) const fn new(kind: MetricType, help: &'static str) -> Self {
         Self {
             help,
@@ -69,7 +67,6 @@ impl Family {
         }
     }
 
-    /// A metric of one sample without labels.
     pub(super) fn single(help: &'static str, value: Value) -> Self {
         let mut family = Self::new(value.kind(), help);
         family.add(&[], value);
@@ -120,13 +117,11 @@ impl Samples {
         self.push(name, help, labels, Value::Counter(value, exemplar));
     }
 
-    /// Adds an example of the requests that were rejected for `reason`.
     pub fn rejection(&mut self, reason: Text, exemplar: Exemplar) {
         self.rejections.push((reason, exemplar));
     }
 
-    /// Adds a total of time. `name` has no `tollgate_` prefix, ends in `_seconds` and has no
-    /// `_total`.
+    /// Adds a total of time. `name` has no `tollgate_` prefix and no `_total`, but `_seconds`.
     pub fn seconds(&mut self, name: Text, help: Text, labels: Labels<'_>, value: f64) {
         self.push(name, help, labels, Value::Seconds(value));
     }

@@ -15,7 +15,6 @@ use tollgate_limiter::{Denied, Outcome};
 use tollgate_policy::claims::domains::DescriptorMatch;
 use tollgate_policy::{Claims, Policy, TooManyBuckets};
 
-/// What applies to one descriptor.
 pub(super) enum Applies<'p> {
     /// Nothing: it matches no rule, or a rule that another one replaces.
     Nothing,

@@ -35,15 +35,7 @@ pub(super) async fn http1(
         outgoing::downgrade(request);
     }
     if !(outgoing.hosted && server.server.base_path.is_empty() && server.host == HostPolicy::Keep) {
-        let target = std::mem::take(request.uri_mut());
-        let target = outgoing::address(
-            target,
-            request.headers_mut(),
-            &server.host,
-            &server.server,
-            false,
-        )?;
-        *request.uri_mut() = target;
+        outgoing::address(request, &server.host, &server.server, false)?;
     }
     let mut headers = std::mem::take(request.headers_mut());
     let body = outgoing
@@ -104,7 +96,6 @@ pub(super) async fn http1(
     }
 }
 
-/// The reason why an exchange over HTTP/1 ended without a response.
 enum Stop {
     Failed(Failure<BodyError>),
     Late(ForwardError),

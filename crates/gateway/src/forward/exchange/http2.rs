@@ -9,7 +9,6 @@ use std::task::Poll;
 use http::{Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 
 use super::http1::http1;
 use super::opening;
@@ -51,8 +50,8 @@ pub(super) async fn http2(
                 return http1(upstream, server, outgoing, slot, connection).await;
             }
         };
-        let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
-        let request = addressed(server, request)?;
+        let mut request = outgoing.request.take().ok_or(ForwardError::Closed)?;
+        outgoing::address(&mut request, &server.host, &server.server, true)?;
         let was_sent = std::mem::replace(&mut outgoing.was_sent, true);
         match converse_http2(&place, request, outgoing).await {
             Ok(response) => break (response, place),
@@ -109,12 +108,12 @@ pub(super) async fn http2(
     let body = if incoming.is_end_stream() {
         ResponseBody::Empty
     } else {
-        ResponseBody::Http2(Box::new(UpstreamHttp2::new(
+        ResponseBody::Http2(Box::new(UpstreamHttp2 {
             incoming,
-            Bounds::of(outgoing),
-            slot,
-            place,
-        )))
+            bounds: Bounds::of(outgoing),
+            _slot: slot,
+            _place: place,
+        }))
     };
     Ok(outgoing.forwarded(head, body, None))
 }
@@ -130,21 +129,16 @@ async fn converse_http2(
     let mut timeout = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
         if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
-            return Poll::Ready(outcome.map_err(|error| failure(error, progress.as_deref())));
+            return Poll::Ready(outcome.map_err(|mut error| match error.take_message() {
+                Some(_) => Http2Failure::Unsent,
+                None => Http2Failure::Final(classify(error.into_error(), progress.as_deref())),
+            }));
         }
         timeout
             .poll(cx)
             .map(|error| Err(Http2Failure::Final(error)))
     })
     .await
-}
-
-fn failure(error: TrySendError<Request<RequestBody>>, progress: Option<&Progress>) -> Http2Failure {
-    let mut error = error;
-    match error.take_message() {
-        Some(_) => Http2Failure::Unsent,
-        None => Http2Failure::Final(classify(error.into_error(), progress)),
-    }
 }
 
 /// `progress` is that of the request's body, if it has one.
@@ -180,22 +174,6 @@ fn breaks_connection(error: &ForwardError) -> bool {
         ForwardError::Response(error) => !protocol_error(error).is_some_and(h2::Error::is_reset),
         _ => false,
     }
-}
-
-fn addressed(
-    server: &ServerState,
-    request: Request<RequestBody>,
-) -> Result<Request<RequestBody>, ForwardError> {
-    let mut request = request;
-    let uri = std::mem::take(request.uri_mut());
-    *request.uri_mut() = outgoing::address(
-        uri,
-        request.headers_mut(),
-        &server.host,
-        &server.server,
-        true,
-    )?;
-    Ok(request)
 }
 
 /// How often a request moves to another shared connection, and how often it moves at all, because

@@ -20,10 +20,10 @@ pub(super) async fn http1(
 ) -> Result<(Box<Connection>, Slot), ForwardError> {
     let (its, client) = (Rc::clone(server), outgoing.client);
     let opening = async move { its.connector.http1(client).await };
-    open(server, outgoing, slot, Box::pin(opening), keep_http1).await
+    let keep = |connection, server: &ServerState| server.pool.put(connection);
+    open(server, outgoing, slot, Box::pin(opening), keep).await
 }
 
-/// A place for one stream.
 pub(super) async fn place(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
@@ -38,7 +38,6 @@ pub(super) async fn place(
     open(server, outgoing, slot, Box::pin(opening), keep).await
 }
 
-/// A place for the first stream of a connection that is opened for it.
 pub(super) async fn fresh(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
@@ -79,11 +78,6 @@ async fn open<T: 'static>(
     Err(late)
 }
 
-fn keep_http1(connection: Box<Connection>, server: &ServerState) {
-    server.pool.put(connection);
-}
-
-/// Keeps what was opened for a request that did not wait for it.
 fn keep(opened: Placed, server: &ServerState) {
     // The connection of a stream is in the pool already.
     if let Placed::Http1(connection) = opened {

@@ -12,9 +12,7 @@ use crate::forward::Stream;
 
 #[derive(Debug, Default)]
 pub(in crate::forward) struct Ear {
-    /// The number of reads that brought bytes.
     pub(super) heard: Cell<u64>,
-    /// Whether the connection is gone.
     gone: Cell<bool>,
     /// Notified at the first read, or when the connection is gone.
     first: tokio::sync::Notify,
@@ -51,14 +49,28 @@ impl Heard {
     /// Wraps `stream`; also returns the record of its reads.
     pub(in crate::forward) fn new(stream: Stream) -> (Self, Rc<Ear>) {
         let ear = Rc::<Ear>::default();
-        (
-            Self {
-                stream,
-                ear: Rc::clone(&ear),
-                deaf: false,
-            },
-            ear,
-        )
+        let heard = Self {
+            stream,
+            ear: Rc::clone(&ear),
+            deaf: false,
+        };
+        (heard, ear)
+    }
+
+    /// Writes by `write`, until that fails; from then on `dropped` is what was written.
+    fn write_while_heard<T>(
+        &mut self,
+        dropped: T,
+        write: impl FnOnce(Pin<&mut Stream>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if !self.deaf {
+            let outcome = write(Pin::new(&mut self.stream));
+            if !matches!(outcome, Poll::Ready(Err(_))) {
+                return outcome;
+            }
+            self.deaf = true;
+        }
+        Poll::Ready(Ok(dropped))
     }
 }
 
@@ -94,14 +106,7 @@ impl AsyncWrite for Heard {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.deaf {
-            let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
-            if !matches!(outcome, Poll::Ready(Err(_))) {
-                return outcome;
-            }
-            self.deaf = true;
-        }
-        Poll::Ready(Ok(bytes.len()))
+        self.write_while_heard(bytes.len(), |stream| stream.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -109,14 +114,8 @@ impl AsyncWrite for Heard {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if !self.deaf {
-            let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-            if !matches!(outcome, Poll::Ready(Err(_))) {
-                return outcome;
-            }
-            self.deaf = true;
-        }
-        Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()))
+        let bytes = slices.iter().map(|slice| slice.len()).sum();
+        self.write_while_heard(bytes, |stream| stream.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -124,14 +123,7 @@ impl AsyncWrite for Heard {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.deaf {
-            let outcome = Pin::new(&mut self.stream).poll_flush(cx);
-            if !matches!(outcome, Poll::Ready(Err(_))) {
-                return outcome;
-            }
-            self.deaf = true;
-        }
-        Poll::Ready(Ok(()))
+        self.write_while_heard((), |stream| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

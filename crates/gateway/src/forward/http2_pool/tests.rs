@@ -84,7 +84,7 @@ async fn no_request_waits_for_others_attempts_for_longer_than_one_may_take() {
     let http2_pool = Http2Pool::new(60, 8);
     let _opening = http2_pool.opening.lock().await;
     let outcome =
-        tokio::time::timeout(2 * connector.timeout(), stream(&http2_pool, &connector)).await;
+        tokio::time::timeout(2 * connector.timeout, stream(&http2_pool, &connector)).await;
     assert!(matches!(
         outcome.expect("in time"),
         Err(ForwardError::Overloaded)

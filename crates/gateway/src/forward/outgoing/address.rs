@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use http::header::{HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Request, Uri};
 
 use crate::forward::ForwardError;
 use tollgate_limit::hex;
@@ -12,10 +12,18 @@ use tollgate_policy::routes::path::{normalise_with_slashes, with_one_slash};
 use tollgate_policy::upstream::{HostPolicy, Server};
 
 /// Points a prepared request at `server`: sets its Host or `:authority` and its base path.
-///
-/// # Errors
-/// If the requested host is not a valid authority.
-pub(in crate::forward) fn address(
+pub(in crate::forward) fn address<B>(
+    request: &mut Request<B>,
+    host: &HostPolicy,
+    server: &Server,
+    http2: bool,
+) -> Result<(), ForwardError> {
+    let uri = std::mem::take(request.uri_mut());
+    *request.uri_mut() = addressed(uri, request.headers_mut(), host, server, http2)?;
+    Ok(())
+}
+
+fn addressed(
     uri: Uri,
     headers: &mut HeaderMap,
     host: &HostPolicy,

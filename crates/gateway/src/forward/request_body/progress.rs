@@ -7,19 +7,16 @@ use std::time::Duration;
 use crate::forward::body::BodyError;
 use crate::forward::minimum_rate::MinimumRate;
 
-/// The state of a body that has been passed to the connection, as the exchange sees it.
 #[derive(Debug)]
 pub(in crate::forward) struct Progress {
     /// How long to wait for the body. Stored here, so that the request does not become larger.
     min_rate: RefCell<MinimumRate>,
     /// How many pieces were sent; it stands still when the body does.
     pub(in crate::forward) pieces: Cell<u64>,
-    /// Whether the whole body has been sent, or no more of it will be.
     pub(in crate::forward) ended: Cell<bool>,
     /// Whether all of it has arrived from the client, so that the client is not what the upstream
     /// waits for.
     pub(in crate::forward) arrived: Cell<bool>,
-    /// Whether the gateway waits for the client's next piece.
     pub(in crate::forward) waiting: Cell<bool>,
     /// Whether it ever did, so that part of the total time is the client's.
     pub(in crate::forward) waited: Cell<bool>,
@@ -50,7 +47,6 @@ impl Progress {
         }
     }
 
-    /// How long the gateway waited for the client in all.
     pub(in crate::forward) fn waited(&self) -> Duration {
         self.min_rate.borrow().waited()
     }
@@ -75,7 +71,6 @@ impl Progress {
         self.piece();
     }
 
-    /// Registers `waker` to be woken when the whole body has been sent.
     pub(in crate::forward) fn wake_at_end(&self, waker: &Waker) {
         let mut known = self.at_end.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -93,7 +88,6 @@ impl Progress {
         self.pieces.set(self.pieces.get().wrapping_add(1));
     }
 
-    /// Records that the whole body has been sent.
     pub(in crate::forward) fn end(&self) {
         self.ended.set(true);
         if let Some(waker) = self.at_end.take() {

@@ -56,18 +56,14 @@ impl Relay {
         };
         let route = &self.policy.routes[0];
         let forwarding = ForwardContext {
-            peer: connection.peer(),
-            trusted: false,
-            present: form.present,
-            host: form.host,
+            connection,
+            target: form,
+            policy: &self.policy,
+            defaults: &self.defaults,
             route,
             request_edits: edits::filled(&self.policy, &request, connection.peer()),
             caller: 0,
             body_max: route.body_max,
-            defaults: &self.defaults,
-            interim: connection.interim.as_ref(),
-            window: connection.window.as_ref(),
-            guarded: &Arc::default(),
             received: Received::default(),
             verbatim: !connection.http2,
         };

@@ -1,5 +1,5 @@
-//! One direction of a tunnel. It holds a buffer only while its reader produces more than its writer
-//! accepts, so an idle tunnel uses no buffer.
+//! One direction of a tunnel. It holds a buffer only while a piece is written, so an idle tunnel uses
+//! none.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,20 +11,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::Frames;
 
-/// One direction of a tunnel.
 #[derive(Debug)]
 pub(super) struct Direction {
     /// Bytes that were read and not yet written.
     pending: Bytes,
-    /// The number of bytes read.
-    read: u64,
+    pub(super) read: u64,
     /// The WebSocket frame boundaries; `None` if the bytes are not inspected.
     frames: Option<Frames>,
     /// Whether the close frame was inserted: later bytes are not passed on.
     left: bool,
     /// Whether bytes were written since the last flush.
     unflushed: bool,
-    /// Whether the reader has ended.
     ended: bool,
     /// Whether the writer was shut down after that.
     done: bool,
@@ -48,11 +45,6 @@ impl Direction {
         }
     }
 
-    /// The number of bytes read so far.
-    pub(super) const fn read(&self) -> u64 {
-        self.read
-    }
-
     /// Copies the available bytes; ready when `from` has ended and `to` was shut down. Once
     /// `leaving`, only the rest of the current message and a close frame are passed on, and `from`
     /// is read until it closes too.
@@ -73,9 +65,14 @@ impl Direction {
             }
             while self.pending.has_remaining() {
                 let written = ready!(Pin::new(&mut *to).poll_write(cx, &self.pending))?;
-                self.wrote(written)?;
+                if written == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.unflushed = true;
                 self.pending.advance(written);
             }
+            // An idle direction holds no memory.
+            self.pending = Bytes::new();
             if leaving && !self.left && self.say_goodbye() {
                 continue;
             }
@@ -85,8 +82,7 @@ impl Direction {
                 self.done = true;
                 continue;
             }
-            match SCRATCH.with_borrow_mut(|scratch| self.poll_piece(cx, scratch, from, to, leaving))
-            {
+            match SCRATCH.with_borrow_mut(|scratch| self.poll_piece(cx, scratch, from, leaving)) {
                 Poll::Ready(outcome) => outcome?,
                 Poll::Pending => {
                     if self.unflushed {
@@ -99,19 +95,14 @@ impl Direction {
         }
     }
 
-    /// Reads one piece and writes as much of it as is accepted at once; the rest is kept.
-    fn poll_piece<R, W>(
+    /// Reads one piece, which is written next.
+    fn poll_piece<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Vec<u8>,
         from: &mut R,
-        to: &mut W,
         leaving: bool,
-    ) -> Poll<io::Result<()>>
-    where
-        R: AsyncRead + Unpin,
-        W: AsyncWrite + Unpin,
-    {
+    ) -> Poll<io::Result<()>> {
         scratch.resize(PIECE, 0);
         let mut piece = ReadBuf::new(scratch);
         ready!(Pin::new(from).poll_read(cx, &mut piece))?;
@@ -122,21 +113,9 @@ impl Direction {
             let passed = frames.follow(rest, leaving && !self.left);
             rest = if self.left { &[] } else { &rest[..passed] };
             // This close frame responds to ours, or crossed it.
-            self.ended |= self.left && frames.closed();
+            self.ended |= self.left && frames.closed;
         }
-        while !rest.is_empty() {
-            match Pin::new(&mut *to).poll_write(cx, rest) {
-                Poll::Ready(written) => {
-                    let written = written?;
-                    self.wrote(written)?;
-                    rest = &rest[written..];
-                }
-                Poll::Pending => {
-                    self.pending = Bytes::copy_from_slice(rest);
-                    return Poll::Ready(Ok(()));
-                }
-            }
-        }
+        self.pending = Bytes::copy_from_slice(rest);
         Poll::Ready(Ok(()))
     }
 
@@ -147,28 +126,17 @@ impl Direction {
             return false;
         };
         // A side that has already closed does not send a second close frame.
-        if self.ended || frames.closed() || !frames.between_messages() {
+        if self.ended || frames.closed || !frames.between_messages() {
             return false;
         }
         self.pending = frames.going_away();
         self.left = true;
         true
     }
-
-    fn wrote(&mut self, written: usize) -> io::Result<()> {
-        self.unflushed = true;
-        if written == 0 {
-            Err(io::ErrorKind::WriteZero.into())
-        } else {
-            Ok(())
-        }
-    }
 }
 
-/// The number of bytes read at once.
 const PIECE: usize = 16 << 10;
 
 thread_local! {
-    /// The read buffer; its bytes go directly to the writer.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }

@@ -9,15 +9,14 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub(super) struct Frames {
     role: Role,
-    /// The bytes of the current header.
     header: [u8; HEADER_MAX],
     have: usize,
     /// The number of payload bytes until the frame ends.
     payload: u64,
     /// Whether a message has begun and its last frame has not passed.
     in_message: bool,
-    /// Whether a close frame has begun.
-    closed: bool,
+    /// Whether this side has begun to close.
+    pub(super) closed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +84,6 @@ impl Frames {
     /// Whether a frame that belongs to no message may be inserted here.
     pub(super) const fn between_messages(&self) -> bool {
         self.have == 0 && self.payload == 0 && !self.in_message
-    }
-
-    /// Whether this side has begun to close.
-    pub(super) const fn closed(&self) -> bool {
-        self.closed
     }
 
     /// The close frame for a shutdown of the gateway: status 1001 (section 7.4.1).
@@ -177,7 +171,7 @@ mod tests {
                     if piece < stream.len() {
                         assert_eq!(stopped, Some(message.len()), "{masked} {payload} {piece}");
                     }
-                    assert!(frames.between_messages() && !frames.closed());
+                    assert!(frames.between_messages() && !frames.closed);
                 }
             }
         }
@@ -189,7 +183,7 @@ mod tests {
             let said = Frames::new(role).going_away();
             let mut frames = Frames::new(role);
             assert_eq!(frames.follow(&said, false), said.len());
-            assert!(frames.closed() && frames.between_messages());
+            assert!(frames.closed && frames.between_messages());
             let plain = match role {
                 Role::Server => said[2..].to_vec(),
                 Role::Client => said[6..]

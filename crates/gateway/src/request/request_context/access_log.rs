@@ -178,10 +178,8 @@ fn is_token(text: &str) -> bool {
         .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// The longest method or protocol that is logged, in bytes.
 const NAME_MAX: usize = 32;
 
-/// A header's value as it was received; empty if there is none.
 fn sent(value: &Option<HeaderValue>) -> &[u8] {
     value.as_ref().map_or(&[][..], HeaderValue::as_bytes)
 }

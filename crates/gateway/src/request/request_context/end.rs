@@ -51,7 +51,6 @@ impl RequestContext {
             Ok(status) => {
                 self.upstream_micros = Some(took.0);
                 self.side.metrics.upstream(slot, status.as_u16(), took.0);
-                // The part of the elapsed time that the gateway took, without the upstream.
                 self.side.metrics.overhead(since.since(self.account.at).0);
             }
             Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
@@ -90,7 +89,6 @@ impl RequestContext {
         });
     }
 
-    /// Records the deadline of the caller that may end the response.
     pub(crate) fn set_deadline(&mut self, deadline: Option<CallersDeadline>) {
         if !self.account.owed.is_empty() {
             self.callers_deadline = deadline;
@@ -166,7 +164,6 @@ impl Drop for RequestContext {
     }
 }
 
-/// Reports the end of a response to its context.
 pub struct Closing(pub(crate) Box<RequestContext>);
 
 impl Guard for Closing {

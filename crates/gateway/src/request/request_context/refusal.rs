@@ -4,11 +4,12 @@ use http::Request;
 use http::header::HOST;
 
 use super::RequestContext;
-use crate::refusals::{Decided, Event, ExplainedRequest};
+use crate::refusals::{Event, JudgedLimit, NAME_MAX, PATH_MAX, RefusedRequest, shortened, until};
 use crate::rejection::Rejection;
-use crate::request::snapshot::brings_near;
+use crate::request::near;
 use tollgate_admission::Judged;
-use tollgate_limit::{Limit, Verdict};
+use tollgate_limit::Limit;
+use tollgate_limiter::Denied;
 
 impl RequestContext {
     /// Counts the keys that this request leaves few units, if its limits admit it, and those that it
@@ -20,28 +21,27 @@ impl RequestContext {
         };
         let charges = self.account.claims.charges().iter();
         for (charge, outcome) in charges.zip(permit.outcomes()) {
-            let few = self.snapshot.near[charge.limit];
             let Some(standing) = outcome.asked() else {
                 continue;
             };
             let limit = &self.snapshot.policy.limits[charge.limit];
             let (key, at) = (self.account.claims.key(charge), self.account.at);
-            let in_force = outcome.numbers.as_ref().unwrap_or(limit);
-            if standing.verdict.is_allow() && reaches_event(in_force, standing.remaining()) {
-                writer.spent(limit, key, standing.window_end);
-            }
-            match standing.verdict {
-                Verdict::Deny { retry_after } => writer.would_refuse(Event {
+            if !standing.verdict.is_allow() {
+                writer.would_refuse(Event {
                     limit,
                     key,
                     at,
-                    until: retry_after.map(|wait| at.after(wait)),
+                    until: until(standing.verdict, at),
                     cost: charge.cost,
-                }),
-                Verdict::Allow { .. } if few.is_some_and(|few| standing.remaining() <= few) => {
-                    writer.near(limit, key, at);
-                }
-                Verdict::Allow { .. } => {}
+                });
+                continue;
+            }
+            let in_force = outcome.numbers.as_ref().unwrap_or(limit);
+            if reaches_event(in_force, standing.remaining()) {
+                writer.spent(limit, key, standing.window_end);
+            }
+            if near(limit).is_some_and(|few| standing.remaining() <= few) {
+                writer.near(limit, key, at);
             }
         }
     }
@@ -53,12 +53,10 @@ impl RequestContext {
         else {
             return;
         };
+        let now = self.side.shared.clock.now();
         for charge in permit.open_charges() {
-            writer.spent(charge.limit, charge.key, charge.window_end);
             let first = self.account.claims.charges()[charge.place].cost;
-            if brings_near(&charge, first) {
-                writer.near(charge.limit, charge.key, self.side.shared.clock.now());
-            }
+            writer.settled(&charge, first, now);
         }
     }
 
@@ -79,28 +77,27 @@ impl RequestContext {
                 .authority()
                 .map_or("", |authority| authority.as_str()),
         };
-        let asked = ExplainedRequest {
-            method: request.method(),
-            host,
-            path: request.uri().path(),
+        let name = |text: &str| shortened(text, NAME_MAX);
+        let caller = self.caller.as_deref();
+        let tier = caller.and_then(|caller| caller.tier.as_deref());
+        let refused = RefusedRequest {
+            id: self.id,
+            trace: self.trace,
+            at: self.account.at,
+            status: rejection.status(),
+            reason: rejection.label(),
+            method: name(request.method().as_str()),
+            host: name(host),
+            path: shortened(request.uri().path(), PATH_MAX),
             client: self.client,
             route: self.account.route,
-            caller: self.caller.as_deref(),
+            caller: caller.map(|caller| name(&caller.name)),
+            tier: tier.map(name),
+            target: self.account.target,
+            limits: JudgedLimit::all(&self.account.claims, denied),
+            retry_after: denied.and_then(Denied::retry_after),
         };
-        writer.keep(
-            &self.snapshot.policy,
-            &asked,
-            &Decided {
-                id: self.id,
-                trace: self.trace,
-                at: self.account.at,
-                status: rejection.status(),
-                reason: rejection.label(),
-                claims: &self.account.claims,
-                target: self.account.target,
-                denied,
-            },
-        );
+        writer.keep(&self.snapshot.policy, refused, &self.account.claims, denied);
     }
 }
 

@@ -8,13 +8,11 @@ use crate::refusals::{PATH_MAX, shortened};
 
 #[cfg(not(feature = "otlp"))]
 impl RequestContext {
-    /// Whether the request is sampled.
     #[inline]
     pub(crate) const fn sample(&mut self) -> bool {
         false
     }
 
-    /// Makes the gateway the sender of the trace, if it has a span in it.
     #[inline]
     pub(crate) const fn pass_trace_on(&self, _headers: &mut HeaderMap) {}
 
@@ -68,7 +66,7 @@ impl RequestContext {
         // A client decides about the lengths, and thousands of spans may wait for the collector.
         let text = |value: &Option<http::HeaderValue>| {
             let value = value.as_ref().map_or(&[][..], http::HeaderValue::as_bytes);
-            shortened(&String::from_utf8_lossy(value), PATH_MAX).to_owned()
+            shortened(&String::from_utf8_lossy(value), PATH_MAX)
         };
         let policy = &self.snapshot.policy;
         let path = head.path.as_ref().map_or("", |path| path.path());
@@ -77,8 +75,8 @@ impl RequestContext {
             parent: own.parent,
             at_micros: self.side.wall.show(self.account.at).as_micros(),
             duration_micros: took,
-            method: shortened(head.method.as_str(), PATH_MAX).to_owned(),
-            path: shortened(path, PATH_MAX).to_owned(),
+            method: shortened(head.method.as_str(), PATH_MAX),
+            path: shortened(path, PATH_MAX),
             host: text(&head.host),
             version: match head.version {
                 http::Version::HTTP_10 => "1.0",

@@ -93,7 +93,6 @@ impl<H: Handler> Setup<H> {
     }
 }
 
-/// Drives an HTTP/2 connection: its deadlines, and its shutdown in a drain.
 struct Drive<'a> {
     state: &'a State,
     settings: &'a Settings,
@@ -105,7 +104,6 @@ struct Drive<'a> {
 }
 
 impl Drive<'_> {
-    /// Drives it to its end, which `close` begins in order; the error is the event whose deadline passed.
     async fn run<C: Future<Output = hyper::Result<()>>>(
         &mut self,
         mut connection: Pin<&mut C>,
@@ -116,8 +114,7 @@ impl Drive<'_> {
                 self.closing = true;
                 close(connection.as_mut());
             }
-            // The library has refused violations of the protocol, and they were counted by their
-            // frames.
+            // The library has refused violations of the protocol; their frames were counted.
             if connection.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(()));
             }
@@ -141,7 +138,6 @@ impl Drive<'_> {
         .await
     }
 
-    /// Resets the deadline if the connection waits for something else than before.
     fn time(&mut self) {
         let wait = self.state.wait();
         if wait == self.current {

@@ -1,5 +1,4 @@
-//! The socket and buffers of a connection, shared by the task that serves it and the body of the
-//! current request.
+//! The socket and buffers of a connection, shared by its task and the body of the request.
 
 mod body;
 
@@ -21,8 +20,7 @@ use tollgate_http1::{Output, Requests};
 /// Borrowed only within one call, never while other code runs.
 #[derive(Debug)]
 pub(in crate::server) struct Core {
-    /// `None` when the connection has ended or was handed over; a body that outlives it reads
-    /// nothing.
+    /// `None` when the connection has ended or was handed over; a later body reads nothing.
     transport: Option<(Transport, ConnectionSlot)>,
     pub(super) input: ReadBuffer,
     pub(super) output: Output,
@@ -35,7 +33,6 @@ pub(in crate::server) struct Core {
     untold: bool,
     /// Whether the response has begun, so that the reader of the body must not write output.
     responding: bool,
-    /// Whether the client has ended its side.
     pub(super) ended: bool,
     /// The number of body pieces read so far; it stands still when a body does.
     pub(super) pieces: u32,
@@ -74,7 +71,6 @@ impl Core {
         self.requests.read_head(self.input.bytes(), limits)
     }
 
-    /// Begins the request whose head was read last; returns its number.
     pub(super) fn begin(&mut self, expects: bool, upgradable: bool) -> u32 {
         self.request = self.request.wrapping_add(1);
         (self.expects, self.untold, self.upgradable) = (expects, false, upgradable);
@@ -88,7 +84,6 @@ impl Core {
         self.responding = true;
     }
 
-    /// Ends the request's response, and with it the rest of its body.
     pub(super) fn finish(&mut self) {
         self.upgrade = None;
         self.driver = None;
@@ -102,7 +97,6 @@ impl Core {
         self.requests.body_state().is_broken()
     }
 
-    /// Called when the body of the request `number` was dropped.
     pub(in crate::server) fn body_dropped(&mut self, number: u32) {
         if number == self.request && !self.is_read() {
             self.reader_waits = false;
@@ -112,12 +106,10 @@ impl Core {
         }
     }
 
-    /// Whether the whole request has been read.
     pub(super) fn is_read(&self) -> bool {
         self.requests.body_state().is_done()
     }
 
-    /// Whether the client was not told to send the body.
     pub(super) fn is_untold(&self) -> bool {
         self.expects || self.untold
     }
@@ -135,7 +127,6 @@ impl Core {
         Some(receiver)
     }
 
-    /// Hands the socket over to the receiver that [`Core::upgrade`] created.
     pub(super) fn hand_over(&mut self) {
         if let (Some(sender), Some((transport, place))) =
             (self.upgrade.take(), self.transport.take())
@@ -152,14 +143,12 @@ impl Core {
         self.transport.take()
     }
 
-    /// Whether the client has sent bytes that were not read; asks the kernel.
     pub(super) fn has_unread(&self) -> bool {
         self.transport
             .as_ref()
             .is_some_and(|(transport, _)| transport.has_unread())
     }
 
-    /// Waits for something to read, without reading it.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.transport {
             Some((transport, _)) => transport.poll_readable(cx),

@@ -11,7 +11,6 @@ use crate::timers::within;
 use tollgate_http1::request::BadHead;
 
 impl<H: Handler> Connection<H> {
-    /// The first bytes of a head that receives no normal response.
     fn beginning(&self, stop: Stop) -> Vec<u8> {
         if !matches!(stop, Stop::Bad(_) | Stop::TooSlow) {
             return Vec::new();
@@ -40,8 +39,7 @@ impl<H: Handler> Connection<H> {
                 let status = unread.status.filter(|_| heard);
                 let unread = Unread { status, ..unread };
                 self.served.handler.observe(Event::BadHead(unread));
-                // Only a client that began a request receives it: an idle one would take it for a
-                // response.
+                // An idle client would take it for a response.
                 return if heard {
                     transport.dismiss(&refusal.problem.last_response())
                 } else {
@@ -92,7 +90,6 @@ pub(in crate::server) async fn linger(mut transport: Transport, place: Connectio
 
 /// The number of bytes of a refused head that are logged.
 const BEGINNING: usize = 2048;
-/// How long, and for how many bytes, the connection still reads from a client that has its response
-/// and keeps sending.
+/// How long, and for how many bytes, the connection reads from a client that keeps sending.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 16 << 20;

@@ -40,9 +40,7 @@ pub(super) use ending::linger;
 pub(super) struct Opened {
     pub(super) transport: Transport,
     pub(super) place: ConnectionSlot,
-    /// Bytes that were already read.
     pub(super) input: ReadBuffer,
-    /// The deadline for the first head.
     pub(super) deadline: Deadline,
     pub(super) interim: Queue,
 }
@@ -97,7 +95,6 @@ struct Connection<H> {
     deadline: Deadline,
     /// The event for which the deadline was set.
     waits: Waits,
-    /// Whether no request has arrived yet.
     fresh: bool,
     /// Whether it was told to end; it may send one more response.
     draining: bool,
@@ -121,11 +118,8 @@ enum Stop {
     Linger,
     /// A response broke off that would have ended with the connection.
     Broken,
-    /// The head did not arrive in time.
     TooSlow,
-    /// The client did not read the response in time.
     Unread,
-    /// It was idle for too long.
     Idle,
     Bad(BadHead),
 }

@@ -1,5 +1,4 @@
-//! Writes a response, and finishes its request: reads the rest of the body, or ends the
-//! connection.
+//! Writes a response, and finishes its request: reads the rest of the body, or ends.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -38,8 +37,7 @@ impl<H: Handler> Connection<H> {
         asked: ResponseForm,
     ) -> Result<ResponseWriter, Stop> {
         let (mut head, mut body) = response.into_parts();
-        // Computed before the socket is borrowed, because the response may be the request's own
-        // body.
+        // Computed before the socket is borrowed: the response may be the request's body.
         let exact = body.size_hint().exact();
         let verbatim = body.take_verbatim();
         let mut plan = {
@@ -68,8 +66,7 @@ impl<H: Handler> Connection<H> {
         Ok(plan)
     }
 
-    /// `stalled`: set if the client reads nothing for now, to the number of request pieces that had
-    /// arrived then.
+    /// `stalled`: the number of request pieces that had arrived when the client read nothing.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -108,8 +105,7 @@ impl<H: Handler> Connection<H> {
                         self.deadline.reset(self.served.settings.body_idle);
                     }
                     std::task::ready!(self.deadline.poll_passed(cx));
-                    // A client that uploads before it reads is not idle: extend the deadline while
-                    // request bytes arrive.
+                    // A client that uploads before it reads is not idle.
                     if stalled.replace(core.pieces) == Some(core.pieces) {
                         return Poll::Ready(Err(Stop::Unread));
                     }
@@ -128,8 +124,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Runs after a response: whether the connection continues. `wanted`: the client asked for
-    /// that.
+    /// Whether the connection continues after a response. `wanted`: the client asked for that.
     pub(super) async fn finish(&mut self, plan: &ResponseWriter, wanted: bool) -> Result<(), Stop> {
         if plan.body.is_broken() {
             self.core.borrow_mut().finish();

@@ -48,13 +48,10 @@ impl Core {
     }
 }
 
-/// The buffers that another connection of this worker gave up.
 fn take_buffers() -> Option<(ReadBuffer, Output)> {
     BUFFERS.with_borrow_mut(Vec::pop)
 }
 
-/// Keeps empty buffers for another connection of this worker, if they have the usual size and there
-/// are not enough.
 fn keep_buffers(input: ReadBuffer, output: Output) {
     if !is_usual(&input, &output) {
         return;
@@ -66,17 +63,14 @@ fn keep_buffers(input: ReadBuffer, output: Output) {
     });
 }
 
-/// Whether buffers have the size of those of most connections.
 fn is_usual(input: &ReadBuffer, output: &Output) -> bool {
     input.is_of_usual_size() && output.memory() <= OUTPUT_MAX
 }
 
-/// The reader of heads that another connection of this worker gave up.
 fn take_reader() -> Option<Box<Reader>> {
     READERS.with_borrow_mut(Vec::pop)
 }
 
-/// Keeps a reader of heads for another connection of this worker, if there are not enough.
 fn keep_reader(reader: Box<Reader>) {
     READERS.with_borrow_mut(|readers| {
         if readers.len() < READERS_MAX {

@@ -1,5 +1,4 @@
-//! Between two requests: reads the next head, with its deadlines, and frees the memory of an idle
-//! connection.
+//! Between two requests: reads the next head in time, and frees the memory of idle connections.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,7 +9,6 @@ use crate::timers::pause;
 use crate::worker::Task;
 use tollgate_http1::request::Head;
 
-/// The event that is awaited between two requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     Head,
@@ -48,8 +46,7 @@ impl<H: Handler> Connection<H> {
         self.poll_time(cx, has_begun).map(Err)
     }
 
-    /// Called while a head is awaited; `has_begun` says whether part of it has arrived. Ready when that
-    /// has lasted too long.
+    /// Ready when a head is awaited for too long; `has_begun`: part of it has arrived.
     fn poll_time(&mut self, cx: &mut Context<'_>, has_begun: bool) -> Poll<Stop> {
         let waits = if has_begun || (self.fresh && !self.draining) {
             Waits::Head
@@ -104,8 +101,7 @@ impl<H: Handler> Connection<H> {
         (self.resting, self.awake) = (false, None);
     }
 
-    /// Waits, without the memory that a request needs, for the next request to begin; `false`: close
-    /// the connection.
+    /// Waits for the next request without its memory; `false`: close the connection.
     pub(super) async fn rest(&mut self) -> bool {
         self.resting = false;
         let kept = self
@@ -119,8 +115,7 @@ impl<H: Handler> Connection<H> {
         tokio::select! {
             biased;
             () = std::future::poll_fn(|cx| self.core.borrow_mut().poll_readable(cx)) => {
-                // TLS has records that are not part of a request: a client that sends only those
-                // stays idle.
+                // A client that sends only TLS records without a request stays idle.
                 self.idle_left = self.deadline.left();
                 self.waits = Waits::Unset;
                 true
@@ -134,8 +129,7 @@ impl<H: Handler> Connection<H> {
     }
 }
 
-/// Ready once the worker drains and the grace period has passed in which a client may still be
-/// sending a request.
+/// Ready once the worker drains and the grace period for one more request has passed.
 async fn drained(task: &Task) {
     std::future::poll_fn(|context| task.poll_drain(context)).await;
     pause(task.worker().grace()).await;

@@ -11,7 +11,6 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Buf;
 
-/// The unsent bytes of one stream's response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ahead(Rc<Inner>);
 
@@ -35,7 +34,6 @@ impl Ahead {
         Poll::Pending
     }
 
-    /// Counts a piece until it was sent.
     pub(super) fn count<D: Buf>(&self, data: D) -> Unsent<D> {
         let length = data.remaining();
         self.0.unsent.set(self.0.unsent.get() + length);

@@ -26,7 +26,6 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// At the beginning of the bytes that a client sends.
     pub(crate) fn of_caller() -> Self {
         Self {
             skip: PREFACE,
@@ -34,7 +33,6 @@ impl Frames {
         }
     }
 
-    /// Follows `bytes`, and passes events to `tell`.
     pub(crate) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(FrameEvent)) {
         while !bytes.is_empty() {
             if self.skip > 0 {

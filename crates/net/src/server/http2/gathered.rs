@@ -24,7 +24,6 @@ struct Inner<T> {
     /// The bytes held back, and how many of them were written.
     kept: Vec<u8>,
     written: usize,
-    /// Whether written bytes were not yet flushed.
     unflushed: bool,
 }
 
@@ -44,7 +43,6 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         })))
     }
 
-    /// Writes the bytes that were held back.
     pub(crate) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_out(cx)
     }

@@ -140,8 +140,7 @@ fn string(block: &mut &[u8]) -> Option<(bool, usize)> {
     }
 }
 
-/// The number of symbols of a Huffman-coded string. The code is canonical: all codes of one length
-/// are consecutive.
+/// The number of symbols of a Huffman-coded string: codes of one length are consecutive.
 fn plain_length(text: &[u8]) -> Option<usize> {
     let (mut window, mut held, mut symbols) = (0_u64, 0_u32, 0);
     let mut bytes = text.iter();

@@ -1,5 +1,4 @@
-//! What an HTTP/2 connection is waiting for, as reported by its socket, its streams and its driving
-//! task.
+//! What an HTTP/2 connection is waiting for, by its socket, its streams and its driving task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,17 +16,13 @@ use super::streams::Piece;
 /// for the types.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The number of requests whose response is not yet handed over completely.
     in_flight: AtomicU32,
-    /// The number of requests so far.
     requests: AtomicU32,
     /// Whether the client accepts no bytes: the last write found the socket full.
     stalled: AtomicBool,
-    /// Counts writes that were accepted, pieces of requests that arrived, and requested pieces of
-    /// responses.
+    /// Counts accepted writes, arrived pieces of requests, and requested pieces of responses.
     progress: AtomicU32,
-    /// The number of responses whose next piece the library has not requested: their streams have
-    /// no window left.
+    /// The number of responses whose streams have no window left, so that no piece is requested.
     blocked: AtomicU32,
 }
 
@@ -52,8 +47,7 @@ impl State {
         } else if in_flight > 0 {
             Wait::Handler
         } else if requests == 0 {
-            // Later bytes may be pings; they do not extend the idle deadline, so they need no
-            // deadline of their own.
+            // Later bytes may be pings, which do not extend the idle deadline.
             Wait::Head
         } else {
             Wait::Request(requests)
@@ -65,12 +59,10 @@ impl State {
         step(&self.progress);
     }
 
-    /// Records that a piece of a request arrived.
     pub(crate) fn came(&self) {
         step(&self.progress);
     }
 
-    /// Records that the socket accepts no bytes for now.
     pub(crate) fn stall(&self) {
         self.stalled.store(true, Ordering::Relaxed);
     }
@@ -138,8 +130,7 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         let state = &self.under_way.0;
         step(&state.progress);
-        // A piece was handed over: until the next is requested, the connection waits for the
-        // client.
+        // Until the next piece is requested, the connection waits for the client.
         let blocked = frame.is_ready();
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {

@@ -16,7 +16,6 @@ use super::state::State;
 use crate::server::ServerState;
 use crate::timers::Deadline;
 
-/// Spawns the streams of an HTTP/2 connection on its worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     idle: Duration,
@@ -24,8 +23,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// A client may leave a piece of its response unread for `idle`, plus one second for each
-    /// kibibyte of it.
+    /// A client may leave a piece unread for `idle`, plus one second for each kibibyte of it.
     pub(crate) const fn new(idle: Duration, shared: Arc<ServerState>) -> Self {
         Self { idle, shared }
     }
@@ -46,7 +44,6 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Streams {
     }
 }
 
-/// One stream: the handler of its request, then its response.
 struct Stream<F> {
     future: Pin<Box<F>>,
     /// The deadline for the client to read the last piece.
@@ -88,8 +85,7 @@ impl<F: Future> Future for Stream<F> {
             return Poll::Pending;
         };
         std::task::ready!(deadline.poll_passed(context));
-        // A client that uploads before it reads is not idle, if it uploads at the rate at which it
-        // would have to read.
+        // A client is not idle that uploads at the rate at which it would have to read.
         if arrived - this.seen >= LEAST_RATE * this.streams.idle.as_secs().max(1) {
             this.seen = arrived;
             deadline.reset(this.streams.idle);
@@ -137,8 +133,7 @@ pub(crate) enum Piece {
     Unasked,
     /// The library asked for more, and the handler has not produced it yet.
     Awaited,
-    /// A piece of this many bytes was returned: until the next is requested, the connection waits
-    /// for the client.
+    /// A piece of this many bytes was returned; the client must take it.
     Given(usize),
 }
 
@@ -153,8 +148,7 @@ impl Piece {
 const LEAST_RATE: u64 = 1024;
 
 thread_local! {
-    /// Bodies write it and streams read it, within one poll: the library between them cannot carry
-    /// our data.
+    /// Bodies write it and streams read it within one poll: the library carries no data of ours.
     static PIECE: Cell<Piece> = const { Cell::new(Piece::Unasked) };
     static ARRIVED: Cell<Option<Arrived>> = const { Cell::new(None) };
 }

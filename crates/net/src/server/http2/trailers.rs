@@ -13,7 +13,6 @@ pub(crate) struct Trailers {
     start: usize,
     head: [u8; FRAME],
     filled: usize,
-    /// The number of bytes of its payload still to come.
     left: usize,
     /// The payload so far of a frame with header fields, and the preceding fragments of its block.
     payload: Vec<u8>,
@@ -22,15 +21,12 @@ pub(crate) struct Trailers {
     highest: u32,
     /// The number of bytes before the current trailers.
     trailers: Option<usize>,
-    /// Whether the input was invalid: the library ends the connection, and later bytes are not
-    /// followed.
+    /// Whether the input was invalid: the library ends the connection then.
     lost: bool,
-    /// Bytes that are held back.
     held: Vec<u8>,
 }
 
 impl Trailers {
-    /// Creates it at the beginning of a connection.
     pub(crate) fn new() -> Self {
         Self {
             preface: PREFACE,
@@ -71,8 +67,7 @@ impl Trailers {
         Some(all)
     }
 
-    /// The position from which bytes are held back: an incomplete frame header, or the current
-    /// trailers.
+    /// The position of held bytes: an incomplete frame header, or the current trailers.
     fn held_from(&self) -> usize {
         match self.trailers {
             _ if self.lost => self.came,
@@ -139,8 +134,7 @@ impl Trailers {
         u32::from_be_bytes([a, b, c, d]) & !RESERVED
     }
 
-    /// Processes the fields of a complete frame; at the end of a block returns whether it is
-    /// malformed trailers.
+    /// Processes a complete frame; returns at the end of a block whether it is malformed trailers.
     fn fields(&mut self) -> Option<bool> {
         let flags = self.head[FLAGS];
         let mut fragment = &self.payload[..];

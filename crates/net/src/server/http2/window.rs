@@ -1,5 +1,4 @@
-//! The flow-control window of an HTTP/2 client: how much it may still send over all streams of its
-//! connection.
+//! The flow-control window of an HTTP/2 connection: how much its client may still send.
 //!
 //! All streams share this window (RFC 9113 5.2.1), which reopens only as bodies are read. Bodies
 //! that the gateway holds back can close it for a body that the gateway waits for; that silence is
@@ -11,15 +10,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The window of one HTTP/2 connection. It is `Send`, because the followed socket must be; only one
-/// thread uses it.
+/// The window of one HTTP/2 connection. Only one thread uses it; its socket must be `Send`.
 #[derive(Clone, Debug)]
 pub struct Window(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The granted bytes that have not arrived. A client that sends more than allowed makes it
-    /// negative.
+    /// The granted bytes that have not arrived; negative where a client sent too much.
     left: i64,
     /// The time since which it has been closed, if it is.
     since: Option<Instant>,
@@ -38,12 +35,10 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Records that the client may send this many more bytes.
     pub fn granted(&self, bytes: u32) {
         self.0.lock().change(i64::from(bytes));
     }
 
-    /// Records that the client has sent this many bytes.
     pub fn took(&self, bytes: u32) {
         self.0.lock().change(-i64::from(bytes));
     }

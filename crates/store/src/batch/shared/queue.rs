@@ -18,21 +18,18 @@ use tollgate_limit::{Change, Corrects, Timestamp};
 /// Why corrections are lost that the store was never sent.
 const NO_ROOM: &str = "too many wait for the store, or it is closed";
 
-/// Requests and corrections that wait for a call.
 #[derive(Debug, Default)]
 pub(in crate::batch) struct Queue {
     pub(in crate::batch) asks: VecDeque<Ask>,
     pub(in crate::batch) corrections: VecDeque<Correction>,
     /// Charges for which there was no room, added up by bucket.
     added_up: BTreeMap<u128, Correction>,
-    /// Buckets whose held places a heartbeat will report. The number of places is read when it
-    /// leaves.
+    /// Buckets whose held places a heartbeat will report; their number is read when it leaves.
     pub(in crate::batch) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
     /// A call whose corrections the store may have made. Until that is known, no other correction is
     /// sent: a heartbeat does not know which places this call has freed.
     pub(in crate::batch) unknown: Option<Batch>,
-    /// Whether corrections wait for the next heartbeat, because the store did not make the last ones
-    /// in time.
+    /// Whether corrections wait for the next heartbeat, because the last ones came too late.
     pub(in crate::batch) waits: bool,
     /// How often the most corrections of a call are halved.
     pub(in crate::batch) halvings: u32,
@@ -132,7 +129,6 @@ impl From<&Trouble> for Unmade {
     }
 }
 
-/// The work of one call.
 #[derive(Default)]
 pub(in crate::batch) struct Work {
     pub(in crate::batch) asks: Vec<Ask>,
@@ -141,14 +137,9 @@ pub(in crate::batch) struct Work {
 }
 
 impl LaneState {
-    /// Queues a request.
-    ///
-    /// # Errors
-    /// When nothing more can be queued.
     pub(super) fn enqueue(&self, ask: Ask) -> Result<(), StoreError> {
         let mut queue = self.queue.lock();
-        // Checked under the lock, because the queue is not read again after the lane of a closed
-        // store.
+        // Checked under the lock: the queue of a closed store is not read again.
         let words = if self.closed.load(Ordering::Relaxed) {
             "the store is shut down"
         } else if queue.asks.len() >= QUEUE_MAX {
@@ -160,15 +151,13 @@ impl LaneState {
             }
             return Ok(());
         };
-        self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
-        Err(StoreError::Unavailable(words.into()))
+        Err(self.cannot_ask(words.into()))
     }
 
     pub(in crate::batch) fn room_for_corrections(&self) -> usize {
         QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
     }
 
-    /// Queues a correction, or counts it as lost.
     pub(crate) fn correct(&self, correction: Correction) {
         let mut queue = self.queue.lock();
         let is_queued = !self.closed.load(Ordering::Relaxed) && queue.add(correction, End::Back);
@@ -199,23 +188,20 @@ impl LaneState {
     pub(in crate::batch) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
         let mut queue = self.queue.lock();
         let here = |ask: &Ask| {
-            ask.wants
-                .first()
-                .is_none_or(|wanted| self.has(&wanted.name))
+            let first = ask.wants.first();
+            first.is_none_or(|wanted| self.has(&wanted.name))
         };
         let (stay, asks) = std::mem::take(&mut queue.asks).into_iter().partition(here);
         queue.asks = stay;
         let here = |correction: &Correction| self.has(&correction.name);
         queue.take_added_up();
         queue.waits = false;
-        let (stay, corrections) = std::mem::take(&mut queue.corrections)
-            .into_iter()
-            .partition(here);
+        let all = std::mem::take(&mut queue.corrections).into_iter();
+        let (stay, corrections) = all.partition(here);
         queue.corrections = stay;
         (Vec::from(asks), Vec::from(corrections))
     }
 
-    /// Takes over a request from another server's queue.
     pub(in crate::batch) fn take_over(&self, ask: Ask) {
         let mut queue = self.queue.lock();
         if queue.asks.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
@@ -235,8 +221,7 @@ impl LaneState {
         }
     }
 
-    /// The work of the next call. Requests whose caller is gone are dropped; late ones get an
-    /// error.
+    /// The work of the next call. Requests whose caller is gone are dropped; late ones fail.
     pub(in crate::batch) fn take(&self) -> Option<Work> {
         let tasks = self.leases.as_ref().map_or_else(Vec::new, |leases| {
             leases.tasks_of(CORRECTIONS_MAX, |name| self.has(name))
@@ -271,8 +256,7 @@ impl LaneState {
         queue.corrections.len() + queue.added_up.len()
     }
 
-    /// Fails queued requests whose deadline has passed; returns the next deadline. (The queue is
-    /// ordered by deadline.)
+    /// Fails queued requests whose deadline has passed, the first in the queue; returns the next.
     pub(in crate::batch) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
         let mut late = Vec::new();
         let next = {
@@ -288,7 +272,6 @@ impl LaneState {
         next
     }
 
-    /// Sees to corrections that were not made.
     pub(in crate::batch) fn unmade(&self, corrections: Vec<Correction>, ends: Unmade) {
         if corrections.is_empty() {
             return;
@@ -346,9 +329,8 @@ impl LaneState {
         }
         let mut queue = self.queue.lock();
         for ask in asks.into_iter().rev() {
-            let place = queue
-                .asks
-                .partition_point(|known| known.deadline < ask.deadline);
+            let earlier = |known: &Ask| known.deadline < ask.deadline;
+            let place = queue.asks.partition_point(earlier);
             queue.asks.insert(place, ask);
         }
         self.arrived.notify_one();

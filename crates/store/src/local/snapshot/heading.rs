@@ -1,5 +1,4 @@
-//! The heading of a limit's records in a snapshot: its name, and the numbers that its states are
-//! scaled by.
+//! The heading of a limit's records in a snapshot: its name, and the numbers of its states.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -103,8 +102,7 @@ impl Numbers {
         }
     }
 
-    /// The effect on states in these numbers under `algorithm`, and the algorithm they were counted
-    /// by.
+    /// The effect on states in these numbers under `algorithm`, and their own algorithm.
     pub(super) fn carry(self, algorithm: &Algorithm) -> (Carry, Option<Algorithm>) {
         let new = Self::of(algorithm);
         if self == new {

@@ -65,13 +65,11 @@ impl LocalStore {
 
 struct Heading {
     seed: Seed,
-    /// When it was written, by the clock of the process.
     written: Timestamp,
     wall: Timestamp,
 }
 
 impl Heading {
-    /// Reads it, after the checksum of the whole snapshot was verified.
     fn read(input: &mut (impl Read + Seek)) -> Result<Self, SnapshotError> {
         verify(input)?;
         let magic = read_bytes(input)?;
@@ -102,9 +100,7 @@ struct Restoring<'l> {
     shift: Shift,
     /// By the index of the first limit of each family.
     tables: Vec<Option<Table>>,
-    /// The effect of the restart on the buckets of each limit.
     carries: Vec<Carry>,
-    /// The limits of the snapshot that no longer exist.
     gone: Vec<Carried>,
 }
 
@@ -239,7 +235,6 @@ impl<'l> Restoring<'l> {
         }
     }
 
-    /// The effect on the buckets of each limit.
     fn report(&mut self) -> Vec<Carried> {
         let limits = self.limits.iter().zip(&self.carries);
         let mut report: Vec<_> = limits

@@ -72,7 +72,6 @@ impl LocalStore {
             .filter(move |(limit, _)| is_kept(limit))
     }
 
-    /// Writes one limit with its buckets.
     fn write_limit(
         &self,
         limit: &Limit,

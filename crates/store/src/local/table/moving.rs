@@ -28,8 +28,7 @@ impl Table {
             successor.replace(variant_in(&successor, *variant), own);
         }
         let successor = Arc::new(successor);
-        // Before the first bucket is marked as moved, so that a thread that sees the mark finds the
-        // successor.
+        // Set first, so that a thread that finds a bucket moved finds the successor.
         let set = self.successor.set(Arc::clone(&successor));
         debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
         self.move_to(|moving| {
@@ -51,8 +50,7 @@ impl Table {
             pass(&adopt, Whose::Birth, bucket.clone());
         }
         for (index, chunk) in self.chunks.iter().enumerate() {
-            // An untouched chunk becomes an empty one, which means moved, without its shards being
-            // created.
+            // An untouched chunk becomes an empty one, which means moved.
             for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
                 let mut shard = shard.lock();
                 self.pass_shard(&shard, index * self.chunk + offset, &adopt);

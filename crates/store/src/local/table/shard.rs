@@ -31,8 +31,7 @@ struct FlatBucket {
 
 #[derive(Debug, Default)]
 struct Overflow {
-    /// By place: the buckets whose flat form is [`FlatBucket::BOXED`]. Places from [`OVERFLOW`] on are
-    /// only here.
+    /// By place: buckets that are [`FlatBucket::BOXED`], and all at places from [`OVERFLOW`] on.
     buckets: Vec<Option<Box<Bucket>>>,
     /// The tags of the buckets at places from [`OVERFLOW`] on.
     tags: Vec<u64>,
@@ -182,7 +181,6 @@ impl Shard {
         }
     }
 
-    /// Stores the bucket of `tag` at `place`.
     pub(super) fn store(&mut self, table: &Table, place: usize, tag: u64, bucket: Option<Bucket>) {
         let mut boxed = bucket;
         if let Some(flat) = self.flat.get_mut(place) {
@@ -231,7 +229,6 @@ impl Shard {
         soonest.unwrap_or((OVERFLOW + more, Timestamp::default()))
     }
 
-    /// Every bucket with its tag.
     pub(super) fn buckets(&self, table: &Table) -> impl Iterator<Item = (u64, Cow<'_, Bucket>)> {
         self.all().filter_map(move |place| {
             let more = || self.overflow.as_ref()?.tags.get(place - OVERFLOW);

@@ -43,7 +43,6 @@ impl<'t> Slot<'t> {
         }
     }
 
-    /// The bucket of `tag` in the numbers of `variant`.
     pub(super) fn of_table(table: &'t Table, shard: &Shard, tag: u64, variant: u16) -> Self {
         Self {
             table,
@@ -76,7 +75,6 @@ impl<'t> Slot<'t> {
         self.conditioned().report(state, now)
     }
 
-    /// Writes the result of [`Slot::judge`].
     pub(in crate::local) fn commit(&mut self, shard: &mut Shard, now: Timestamp) {
         let Some(next) = self.next.take() else { return };
         // Another claim of the request may have taken its place.
@@ -132,8 +130,7 @@ impl<'t> Slot<'t> {
     }
 
     pub(super) fn adopt(&mut self, shard: &mut Shard, adopted: &Bucket, now: Timestamp) {
-        // A key with a moved bucket is known, so it does not get the debt of a key that was never
-        // seen.
+        // A key with a moved bucket is known: it does not get the debt of an unknown key.
         let bucket = match self.bucket_or(shard, None, now) {
             Some(bucket) => self.table.join(&bucket, adopted, now),
             None => adopted.clone(),
@@ -178,8 +175,7 @@ impl<'t> Slot<'t> {
         self.bucket_or(shard, self.table.birth.get(), now)
     }
 
-    /// The stored bucket, or the debt of an unknown key: the floor or `birth`, whichever numbers it
-    /// is in.
+    /// The stored bucket, or the debt of an unknown key (the floor or `birth`), in any numbers.
     fn found<'s>(&self, shard: &'s Shard, birth: Option<&'s Bucket>) -> Option<Cow<'s, Bucket>> {
         match self.place {
             Some(place) => shard.load(self.table, place),

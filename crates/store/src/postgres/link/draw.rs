@@ -1,5 +1,4 @@
-//! Decides batches by the function of the schema, `tollgate_draw`: all or nothing over several limits,
-//! in one statement.
+//! Decides batches by the function `tollgate_draw`: all or nothing over several limits.
 
 use std::sync::Arc;
 

@@ -10,14 +10,12 @@ pub(in crate::postgres) enum Fault {
     /// It conflicted with another one, and the server rolled it back.
     Conflict(String),
     Failed(tokio_postgres::Error),
-    /// A database that spans machines has reported a conflict at COMMIT, and has not told whether the
-    /// transaction was made.
+    /// A spanning database reported a conflict at COMMIT: the transaction may be made.
     Doubtful(String),
     /// The session ended before COMMIT was sent, and the transaction with it.
     Undone(String),
     Corrupt(&'static str),
-    /// The functions have another version than at connection time: reconnecting creates ours, or
-    /// reports what to do.
+    /// The functions have another version now: reconnecting creates ours, or says what to do.
     Replaced,
 }
 
@@ -98,8 +96,7 @@ fn sort(error: &tokio_postgres::Error, closed: bool) -> Sort {
         SqlState::ADMIN_SHUTDOWN,
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         SqlState::READ_ONLY_SQL_TRANSACTION,
-        // The table is gone, like an unlogged table after a promotion: reconnecting creates it
-        // again.
+        // An unlogged table is gone after a promotion: reconnecting creates it again.
         SqlState::UNDEFINED_TABLE,
         SqlState::UNDEFINED_FUNCTION,
     ];

@@ -1,5 +1,4 @@
-//! The transaction that decides what the functions do not: every algorithm of the core, leases,
-//! corrections.
+//! The transaction for what the functions do not decide: every algorithm, leases, corrections.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -65,8 +64,7 @@ impl PostgresLink {
                     false => Err(Fault::Conflict(words)),
                 }
             }
-            // An error from the server means a rollback; any other failure may have charged and is not
-            // retried.
+            // The server's errors mean a rollback; after others a charge may be made.
             (Err(fault), _) => Err(fault),
         }
     }
@@ -408,8 +406,7 @@ async fn write_receipt(
     Ok(client.execute_typed(&statement, &parameters).await? == 0)
 }
 
-/// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave
-/// locks behind.
+/// Rolls back if it is dropped before it is closed, so that it leaves no locks behind.
 pub(super) struct OpenTransaction {
     client: Rc<Client>,
     pub(super) closed: bool,

@@ -44,7 +44,6 @@ impl Script {
     }
 }
 
-/// A script with its argument for a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'c> {
     pub(super) script: &'c Script,
@@ -59,8 +58,7 @@ impl Call<'_> {
         match self.send(&mut connection.wire.clone(), false).await {
             Ok(reply) => Ok(reply),
             Err(error) => match &connection.node {
-                // (Boxed, like the rare cases below, because every single request carries this
-                // future.)
+                // Boxed, because every single request carries this future.
                 Some(node) if is_redirection(&error) => {
                     Box::pin(follow(
                         &node.cluster,
@@ -83,8 +81,7 @@ impl Call<'_> {
         asking: bool,
     ) -> Result<Vec<u8>, RedisError> {
         match self.query(wire, "EVALSHA", &self.script.hash, asking).await {
-            // Nothing ran, so sending it again with its source is safe. Restarts and promotions
-            // empty the cache.
+            // Nothing ran: restarts and promotions empty the cache of scripts.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 Box::pin(self.query(wire, "EVAL", self.script.text, asking)).await
             }
@@ -139,8 +136,7 @@ impl Call<'_> {
 
 const KEY: usize = 40;
 
-/// `tollgate:{tag}:name`; the tag in braces determines the cluster slot. URL-safe Base64 contains
-/// no brace.
+/// `tollgate:{tag}:name`, where the tag determines the cluster slot. Base64 has no brace.
 fn key(name: &Name) -> [u8; KEY] {
     let mut key = *b"tollgate:{......}:......................";
     key[10..16].copy_from_slice(&tag_of(name));
@@ -156,7 +152,6 @@ pub(crate) fn tag_of(name: &Name) -> [u8; 6] {
     tag
 }
 
-/// The effect of an error on the connection.
 pub(super) fn trouble(error: RedisError) -> Trouble {
     let other_server = matches!(
         error.code(),

@@ -139,8 +139,7 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     })
 }
 
-/// The server's time if the general script needs more calendar boundaries than it received: minus
-/// one, then the time.
+/// Minus one, then the server's time: the script needs more calendar boundaries.
 pub(super) fn asks_for_more(reply: &[u8]) -> Option<Timestamp> {
     // (Checked first, because every response passes here.)
     if !reply.starts_with(&[0x92, 0xff]) {

@@ -21,8 +21,8 @@ impl RedisLink {
     ) -> Result<Option<String>, RedisError> {
         let info: String = match redis::cmd("INFO").query_async(wire).await {
             Ok(info) => info,
-            // A user without the right to read INFO can still draw; the audit and the fail-over rule
-            // then have no data.
+            // A user without the right to read INFO can still draw, without audit and fail-over
+            // rule.
             Err(error) if error.code() == Some("NOPERM") => {
                 self.shared.audited(self.named(vec![blind()]));
                 return Ok(None);
@@ -69,8 +69,7 @@ impl RedisLink {
         let (run_id, replid) = (fields.get("run_id"), fields.get("master_replid"));
         let print = fingerprint(run_id, replid);
         Ok(Greeting {
-            // Fail-over rules by fingerprint need a single server: slots move between the servers of
-            // a cluster.
+            // Slots move between the servers of a cluster, so a fingerprint says nothing there.
             fingerprint: if self.node.is_some() { 0 } else { print },
             print: run_id.or(replid).map(|_| print),
         })

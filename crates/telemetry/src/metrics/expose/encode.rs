@@ -1,5 +1,3 @@
-//! Writes one metric in the library's form.
-
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};

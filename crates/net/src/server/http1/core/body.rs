@@ -45,7 +45,6 @@ impl Core {
         }
     }
 
-    /// The next piece of the body of the request `number`.
     pub(in crate::server) fn poll_frame(
         &mut self,
         number: u32,
@@ -120,7 +119,6 @@ impl Core {
         }
     }
 
-    /// Whether the whole body of the request `number` has been read.
     pub(in crate::server) fn is_end(&self, number: u32) -> bool {
         number == self.request && self.is_read()
     }
