@@ -24,7 +24,7 @@ mod start;
 pub(crate) mod state_file;
 mod stop;
 mod upstreams;
-mod watch;
+pub(crate) mod watch;
 mod watcher;
 
 #[cfg(test)]
@@ -79,7 +79,6 @@ pub struct RunningGateway {
     overrides: Option<OwnThread>,
     /// Orders and renews the certificate, where the file says so.
     acme: Option<OwnThread>,
-    /// Whether another process has replaced it.
     handed_over: AtomicBool,
     /// The process that is about to replace it.
     successor: Mutex<Successor>,
@@ -100,13 +99,10 @@ struct Core {
     permits: Arc<Permits>,
     serving: Serving,
     tls: Option<Arc<ServerTls>>,
-    /// The challenges of an authority, for requests without TLS.
     challenges: Challenges,
     acme: acme::Status,
     readiness: Readiness,
-    /// The names of callers' keys in logs and pages.
     names: KeyNames,
-    /// The events of changes, which the admin listener publishes.
     events: admin::Events,
     overrides: Overrides,
     jwt_keys: JwtKeys,
@@ -129,7 +125,6 @@ impl RunningGateway {
         &self.addresses
     }
 
-    /// The addresses on which it decides for other proxies.
     pub fn deciding(&self) -> &[Address] {
         &self.deciding
     }
@@ -139,9 +134,7 @@ impl RunningGateway {
     }
 
     /// Loads the configuration again and puts it in force; returns a summary.
-    ///
-    /// # Errors
-    /// The reason why it is invalid; then the configuration in force stays.
+    /// The error: why it is invalid; then the configuration in force stays.
     pub fn reload(&self) -> Result<String, String> {
         self.core.reload()
     }
@@ -174,7 +167,6 @@ impl RunningGateway {
         self.handed_over.load(Ordering::Acquire)
     }
 
-    /// Whether every worker has ended.
     pub fn ended(&self) -> bool {
         self.workers.as_ref().is_none_or(Workers::ended)
     }

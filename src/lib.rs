@@ -34,6 +34,7 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 mod jwt_keys;
+mod moments;
 mod outbound;
 mod own_thread;
 pub mod overrides;

@@ -39,18 +39,11 @@ pub(crate) struct Failed {
 }
 
 impl Service {
-    /// The service at `server`, each of whose requests may take `patience`.
-    ///
-    /// # Errors
-    /// If TLS cannot be set up.
     pub(crate) fn new(server: &Server, patience: Duration) -> Result<Self, String> {
         Self::trusting(server, patience, &TlsFiles::default())
     }
 
     /// The same, with the authorities of `files`.
-    ///
-    /// # Errors
-    /// If TLS cannot be set up.
     pub(crate) fn trusting(
         server: &Server,
         patience: Duration,
@@ -69,9 +62,6 @@ impl Service {
     }
 
     /// Sends a JSON document, with more headers.
-    ///
-    /// # Errors
-    /// Why it was not taken.
     pub(crate) async fn post(
         &self,
         document: Bytes,
@@ -128,21 +118,13 @@ impl Service {
     /// most `body_max` bytes; `None`: does not read it.
     pub(crate) async fn exchange(
         &self,
-        mut request: Request<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
         body_max: Option<usize>,
     ) -> Result<Response<Bytes>, String> {
-        let host = HeaderValue::from_str(self.server.authority.as_str())
-            .map_err(|error| error.to_string())?;
-        for (name, value) in [
-            (HOST, host),
-            (CONNECTION, HeaderValue::from_static("close")),
-            (USER_AGENT, AGENT),
-        ] {
-            request.headers_mut().insert(name, value);
-        }
         let stream = self.connected().await.map_err(|error| error.to_string())?;
         // The connection ends when it is dropped.
-        let (response, _connection) = exchange(stream, request).await?;
+        let (response, _connection) =
+            exchange(stream, self.server.authority.as_str(), request).await?;
         let (head, body) = response.into_parts();
         let body = match body_max {
             None => Bytes::new(),
@@ -176,12 +158,21 @@ pub(crate) async fn over_tls(
     Ok(Box::pin(connector.connect(name, stream).await?))
 }
 
-/// Sends a request over a connection of its own; returns the response, and the connection, which ends
-/// when it is dropped.
+/// Sends a request to `host` over a connection of its own; returns the response, and the connection,
+/// which ends when it is dropped.
 pub(crate) async fn exchange(
     stream: Stream,
-    request: Request<Full<Bytes>>,
+    host: &str,
+    mut request: Request<Full<Bytes>>,
 ) -> Result<(Response<Incoming>, JoinSet<hyper::Result<()>>), String> {
+    let host = HeaderValue::from_str(host).map_err(|error| error.to_string())?;
+    for (name, value) in [
+        (HOST, host),
+        (CONNECTION, HeaderValue::from_static("close")),
+        (USER_AGENT, AGENT),
+    ] {
+        request.headers_mut().insert(name, value);
+    }
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
@@ -195,10 +186,9 @@ pub(crate) async fn exchange(
 pub(crate) type Stream = Pin<Box<dyn Duplex>>;
 
 /// The name by which the gateway asks.
-pub(crate) const AGENT: HeaderValue =
+const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 
-/// Both directions of a connection.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}

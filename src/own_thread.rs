@@ -14,9 +14,6 @@ pub(crate) struct OwnThread {
 
 impl OwnThread {
     /// Runs `work` on a thread of this name. It ends soon after its argument becomes `true`.
-    ///
-    /// # Errors
-    /// If no thread or runtime can be created.
     pub(crate) fn start<F: Future>(
         name: &str,
         work: impl FnOnce(watch::Receiver<bool>) -> F + Send + 'static,
@@ -39,7 +36,6 @@ impl OwnThread {
         })
     }
 
-    /// Asks it to end, without waiting.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
     }

@@ -15,7 +15,6 @@ use x509_cert::time::Time;
 use tollgate_limit::Timestamp;
 use tollgate_net::pem::Pem;
 
-/// The validity of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
     pub(super) begins: Timestamp,

@@ -7,7 +7,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::certificate::Leaf;
 use crate::app::state_file::{private, replace_whole};
+use crate::moments::micros;
 use tollgate_config::settings::Acme as Settings;
 use tollgate_limit::{Micros, Timestamp, hex};
 
@@ -34,7 +35,6 @@ pub(super) struct Challenge {
     pub(super) answer: String,
 }
 
-/// What became of the last order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     /// How many orders in a row have failed.
@@ -42,19 +42,6 @@ pub(super) struct Record {
     /// When the next order may be made, in seconds since the Unix epoch.
     pub(super) again: u64,
     pub(super) error: Option<String>,
-}
-
-/// Whether a file is still the same one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Print([i64; 4]);
-
-impl Print {
-    pub(super) fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        let inode = found.ino().cast_signed();
-        let length = found.len().cast_signed();
-        Some(Self([inode, length, found.mtime(), found.mtime_nsec()]))
-    }
 }
 
 impl Record {
@@ -73,7 +60,7 @@ impl Record {
     /// Whether no order may be made at `now`. One that was recorded by a clock far ahead does not count.
     pub(super) fn holds_back(&self, now: Timestamp) -> bool {
         let left = self.again().since(now);
-        left > Micros::ZERO && left <= super::micros(super::WAIT_MAX)
+        left > Micros::ZERO && left <= micros(super::WAIT_MAX)
     }
 }
 

@@ -22,9 +22,11 @@ use rustls::Error as TlsError;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::admin::Standing;
+use crate::app::watch::FileState;
+use crate::moments::{micros, second};
 use crate::own_thread::OwnThread;
 use certificate::Leaf;
-use folder::{Challenge, Folder, Print, Record};
+use folder::{Challenge, Folder, Record};
 use order::{Failed, Order};
 use tollgate_config::settings::Acme as Settings;
 use tollgate_gateway::Challenges;
@@ -79,12 +81,12 @@ impl Status {
         let state = self.0.lock();
         let certificate = match &state.leaf {
             None => "none yet".to_owned(),
-            Some(leaf) if leaf.ends <= now => format!("expired at {}", moment(leaf.ends)),
-            Some(leaf) => format!("expires at {}", moment(leaf.ends)),
+            Some(leaf) if leaf.ends <= now => format!("expired at {}", second(leaf.ends)),
+            Some(leaf) => format!("expires at {}", second(leaf.ends)),
         };
         match &state.record.error {
             Some(error) => {
-                let again = moment(state.record.again());
+                let again = second(state.record.again());
                 Standing::Strained(format!(
                     "{certificate}; the last order failed: {error}; again at {again}"
                 ))
@@ -97,10 +99,6 @@ impl Status {
     }
 }
 
-/// Keeps the certificate on a thread of its own.
-///
-/// # Errors
-/// If no thread or runtime can be made.
 pub(crate) fn start(seams: Seams, status: Status) -> io::Result<OwnThread> {
     let keeper = Arc::new(Keeper {
         seams,
@@ -128,7 +126,7 @@ struct Keeper {
 #[derive(Default)]
 struct Seen {
     challenges: Vec<Challenge>,
-    shown: Option<(PathBuf, Print)>,
+    shown: Option<(PathBuf, FileState)>,
 }
 
 impl Keeper {
@@ -229,8 +227,8 @@ impl Keeper {
     /// Has TLS show the certificate in the folder, if it is another one.
     fn show(&self, settings: &Settings, seen: &mut Seen) {
         let found = shown(settings).and_then(|path| {
-            let print = Print::of(&path)?;
-            Some((path, print))
+            let state = FileState::of(&path)?;
+            Some((path, state))
         });
         if found.is_none() || found == seen.shown {
             return;
@@ -260,7 +258,6 @@ impl Keeper {
         })
     }
 
-    /// Records what became of an order.
     fn ended(&self, folder: &Folder, result: Result<(), Failed>) {
         let now = self.seams.clock.wall();
         let leaf = folder.leaf();
@@ -275,7 +272,7 @@ impl Keeper {
             Ok(()) => {
                 state.issued += 1;
                 state.record = Record::default();
-                let expires = leaf.map(|leaf| moment(leaf.ends)).unwrap_or_default();
+                let expires = leaf.map(|leaf| second(leaf.ends)).unwrap_or_default();
                 tracing::info!(expires, "a certificate was issued");
             }
             Err(Failed { error, wait }) => {
@@ -287,7 +284,7 @@ impl Keeper {
                 state.record = Record::failed(failures, now.after(micros(wait)), error);
                 tracing::error!(
                     error = state.record.error,
-                    again = moment(state.record.again()),
+                    again = second(state.record.again()),
                     "no certificate was issued"
                 );
             }
@@ -302,22 +299,11 @@ impl Keeper {
     }
 }
 
-/// The wait after so many failures in a row.
 fn backoff(failures: u32) -> Duration {
     let doubled = BACKOFF.saturating_mul(1 << failures.saturating_sub(1).min(10));
     doubled
         .min(BACKOFF_MAX)
         .mul_f64(1.0 + fastrand::f64() / 4.0)
-}
-
-fn micros(span: Duration) -> Micros {
-    Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
-}
-
-fn moment(at: Timestamp) -> String {
-    let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
-    let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);

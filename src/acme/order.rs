@@ -14,7 +14,6 @@ use super::certificate::Leaf;
 use super::folder::{Challenge, Folder};
 use tollgate_config::settings::{Acme as Settings, AcmeChallenge, Word as _};
 
-/// An order that this gateway has to make.
 pub(super) struct Order {
     pub(super) settings: Settings,
     pub(super) folder: Folder,

@@ -19,8 +19,9 @@ use super::changes::By;
 use super::decisions::Decision;
 use super::keys::Bucket;
 use super::limits::Query;
-use super::live::{Live, moment};
+use super::live::Live;
 use super::operators::{Peer, authorise};
+use crate::moments::moment;
 use tollgate_config::settings::Operator;
 use tollgate_limit::hex;
 
@@ -86,7 +87,6 @@ impl From<PathRejection> for Problem {
     }
 }
 
-/// A response, or why there is none.
 pub(super) type Answer = Result<Response, Problem>;
 
 /// A request that changes something: the operator who sends it, and its body.
@@ -177,9 +177,6 @@ impl KeyPath {
 
 /// The key in a path that ends with `action` (`""`: with nothing), the part that a router cannot tell
 /// from the key. Without an action, the second part is a value, whatever its name is.
-///
-/// # Errors
-/// If it has another end, or is not percent-encoded UTF-8.
 pub(super) fn key_path(uri: &Uri, action: &str) -> Result<KeyPath, Problem> {
     let path = uri.path().strip_prefix("/api/v1/keys/").unwrap_or_default();
     let ends = |action: &&str| path.ends_with(&format!("/{action}"));
@@ -249,7 +246,6 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// A part of a path, percent-decoded.
 fn decoded(part: &str) -> Option<String> {
     let is_escape =
         |rest: &str| matches!(rest.as_bytes(), [high, low, ..] if hex::byte(*high, *low).is_some());
@@ -304,5 +300,4 @@ pub(super) fn typed(
 
 const BODY_MAX: usize = 16 << 10;
 
-/// How long a body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(10);

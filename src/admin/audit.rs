@@ -47,17 +47,14 @@ pub struct Entries {
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line<'l, T> {
-    /// When the change was made.
     pub(super) at: String,
     pub(super) operator: &'l str,
-    /// Where the request came from.
     pub(super) from: &'l str,
     pub(super) action: &'l str,
     #[serde(flatten)]
     pub(super) details: T,
 }
 
-/// Whether a change was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -77,7 +74,6 @@ impl Outcome {
     }
 }
 
-/// A change of one bucket.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
     pub outcome: Outcome,
@@ -87,7 +83,6 @@ pub struct Entry {
     #[serde(flatten)]
     pub key: Key,
     pub store: String,
-    /// How the bucket stood before.
     pub before: Now,
     pub after: Now,
     /// The override before; only of changes of overrides, and if there was one.
@@ -95,7 +90,6 @@ pub struct Entry {
     pub override_before: Option<Setting>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub override_after: Option<Setting>,
-    /// The end of the override that was set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
@@ -121,9 +115,6 @@ impl Audit {
     }
 
     /// Makes sure that a change by this operator can be recorded. A change that cannot is not made.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
     pub(super) fn prepare<'a>(&'a self, operator: &'a str) -> io::Result<Prepared<'a>> {
         let file = self.file.as_ref().map(|path| {
             OpenOptions::new()
@@ -165,9 +156,7 @@ pub(super) struct Prepared<'a> {
 
 impl Prepared<'_> {
     /// Records a change.
-    ///
-    /// # Errors
-    /// If the file cannot be written. The line is then in the operations log.
+    /// If the file cannot be written, the line is in the operations log.
     pub(super) fn record(&mut self, entry: &impl AuditLine) -> io::Result<()> {
         let line = serde_json::to_string(entry).expect("text and numbers are JSON");
         // In JSON these characters are in texts only, where their escapes mean the same.

@@ -18,9 +18,6 @@ pub(super) enum Hint {
 impl Live {
     /// The caller that `values` name under `identity`, or that `identity` names as logs do, and notes
     /// about the name.
-    ///
-    /// # Errors
-    /// Why there is none: 404.
     pub(super) fn sought(
         &self,
         policy: &Policy,

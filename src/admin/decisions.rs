@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::live::{Key, Level, Live, Now, moment};
+use super::live::{Key, Level, Live, Now};
 use super::overrides::Overridden;
+use crate::moments::moment;
 use tollgate_gateway::refusals::{PATH_MAX, Refusal};
 use tollgate_limit::{Micros, Role};
 use tollgate_limiter::BlockCause;
 
-/// The explanation of one refused request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Decision {
     pub format: u32,
@@ -48,7 +48,6 @@ pub struct Request {
 pub struct Judged {
     pub limit: String,
     pub tier: Option<String>,
-    /// Whether this is the limit's candidate, which only counts.
     pub candidate: bool,
     pub words: String,
     #[serde(flatten)]

@@ -18,7 +18,6 @@ pub struct Figures {
     /// Why the last reload was refused; `null`: it was not.
     pub last_error: Option<String>,
     pub connections: usize,
-    /// Every limit, as in `/api/v1/limits`.
     pub limits: Vec<LimitFigures>,
     pub refused: KeysNow,
     pub near: KeysNow,
@@ -51,7 +50,6 @@ pub struct LimitFigures {
     pub per_second: Option<PerSecond>,
 }
 
-/// Rates of the counters of the same name.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PerSecond {
     pub allowed: f64,

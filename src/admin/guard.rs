@@ -8,9 +8,7 @@ use http::{HeaderMap, Request, StatusCode, header};
 use super::api::Problem;
 
 /// Checks whether a request is allowed.
-///
-/// # Errors
-/// The refusal: a host name that is not allowed (a page whose name was
+/// It is refused for a host name that is not allowed (a page whose name was
 /// rebound to this address), or a change requested by a web page other than this listener's own.
 pub(super) fn check_origin<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Problem> {
     let headers = request.headers();

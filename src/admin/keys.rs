@@ -23,7 +23,6 @@ pub struct CallerBuckets {
     /// The limits of which the identity decides only a part of the key: how the caller stands there
     /// depends on the other parts.
     pub partly: Vec<Partly>,
-    /// What is to be said about the caller.
     pub notes: Vec<String>,
 }
 
@@ -50,10 +49,6 @@ pub struct Partly {
 }
 
 impl Live {
-    /// The buckets of the caller with these values.
-    ///
-    /// # Errors
-    /// If there is no such identity or caller, or its keys do not look like that.
     pub(super) async fn caller(
         &self,
         identity: &str,

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::figures::{is_admitted, is_refused};
-use super::live::{Key, Live, Now, moment};
+use super::live::{Key, Live, Now};
 use super::overrides::Overridden;
+use crate::moments::moment;
 use tollgate_config::settings::Word as _;
 use tollgate_gateway::near;
 use tollgate_gateway::refusals::{Busy, Counted, Counts};
@@ -69,7 +70,6 @@ pub struct Keys {
     pub keys: Vec<KeyCount>,
 }
 
-/// One key, and its events.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeyCount {
     #[serde(flatten)]
@@ -105,7 +105,6 @@ impl KeyCount {
     }
 }
 
-/// Which keys are asked for, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
     pub(super) counted: Counted,
@@ -122,9 +121,6 @@ pub(super) enum Sort {
 
 impl Query {
     /// Reads a query: `refused`, `near` or `shadow`, `sort=count|since|last`, `most=N`.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub(super) fn parse(query: &str) -> Result<Self, String> {
         let mut asked = Self {
             counted: Counted::Refused,
@@ -310,5 +306,4 @@ const FORMAT: u32 = 1;
 /// The keys of a response, unless the query says otherwise.
 const MOST_DEFAULT: usize = 100;
 
-/// The most keys of a response.
 const MOST: usize = 1_000;

@@ -19,7 +19,6 @@ pub(super) enum Listener {
     Unix(tokio::net::UnixListener),
 }
 
-/// A connection of either kind. Boxed, because there are few.
 pub(super) type Connection = Pin<Box<dyn Duplex>>;
 
 pub(super) fn bind(listen: &Listen) -> io::Result<Socket> {
@@ -69,7 +68,6 @@ fn clear(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
-    /// Registers a socket with the runtime of this thread.
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(match address(&socket)? {

@@ -9,6 +9,7 @@ use super::events::Events;
 use super::overrides::Overridden;
 use super::penalties::Penalties;
 use super::waits::{TOO_SLOW, Waits};
+use crate::moments::moment;
 use crate::overrides::{InForce, Overrides};
 use tollgate_gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
@@ -26,7 +27,6 @@ pub struct Live {
     pub clock: Clock,
     /// The events of changes, for the clients that read them.
     pub events: Events,
-    /// The last refusals; `None`: none are kept.
     pub refusals: Option<Refusals>,
     pub names: KeyNames,
     /// Whether keys are shown as they are (`log.keys = "plain"`).
@@ -234,15 +234,4 @@ impl Live {
 pub(super) fn in_force<'l>(limiter: &'l Limiter<Backend>, limit: &Limit) -> Option<&'l Arc<Limit>> {
     let mut limits = limiter.limits().iter();
     limits.find(|one| same_bucket(one, limit))
-}
-
-/// A moment in RFC 3339 form with milliseconds, rounded up, so that a request at that moment is not
-/// too early.
-pub(super) fn moment(at: Timestamp) -> String {
-    let micros = at.as_micros().div_ceil(1_000).saturating_mul(1_000);
-    let moment = jiff::Timestamp::from_microsecond(i64::try_from(micros).unwrap_or(i64::MAX));
-    moment
-        .unwrap_or(jiff::Timestamp::MAX)
-        .strftime("%Y-%m-%dT%H:%M:%S.%3fZ")
-        .to_string()
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::api::Problem;
 use super::audit::{AuditLine, Line};
 use super::changes::{By, reason, unrecorded};
-use super::live::moment;
+use crate::moments::moment;
 use tollgate_config::settings::{LogLevel, Word as _};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_store::clock::Clock;
@@ -44,7 +44,6 @@ pub(super) struct LogLevelRequest {
     reason: String,
     /// For how long; without it until the next change, or the end of the process.
     r#for: Option<String>,
-    /// Only tells what would be changed.
     #[serde(default)]
     dry_run: bool,
 }
@@ -114,10 +113,6 @@ impl LogLevels {
         }
     }
 
-    /// Changes the level.
-    ///
-    /// # Errors
-    /// Why it is not changed.
     pub(super) fn change(&self, asked: &LogLevelRequest, by: &By<'_>) -> Result<Level, Problem> {
         let wrong = Problem::bad_request::<String>;
         let reason = reason(&asked.reason)?;

@@ -55,7 +55,6 @@ pub use tollgate_config::settings::Listener as Listen;
 pub use waits::Waits;
 pub use webhook::Webhook;
 
-/// The settings and data sources of the admin listener.
 #[derive(Clone)]
 pub struct Options {
     /// Allowed host names, besides `localhost` and addresses.
@@ -82,27 +81,17 @@ pub struct Door {
 }
 
 impl Door {
-    /// Binds.
-    ///
-    /// # Errors
-    /// If it is not possible to listen on the address.
     pub fn bind(listen: &Listen) -> io::Result<Self> {
         listener::bind(listen).and_then(Self::adopt)
     }
 
     /// Uses an inherited socket, from a service manager or the process that this one replaces.
-    ///
-    /// # Errors
-    /// If the address of the socket cannot be read.
     pub fn adopt(socket: Socket) -> io::Result<Self> {
         let address = listener::address(&socket)?;
         Ok(Self { socket, address })
     }
 
     /// Duplicates the descriptor of its socket, to hand it over.
-    ///
-    /// # Errors
-    /// If the process has no free descriptor.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone().map(OwnedFd::from)
     }
@@ -119,9 +108,6 @@ pub struct Admin {
 
 impl Admin {
     /// Starts it on a socket. It accepts nothing until it is opened.
-    ///
-    /// # Errors
-    /// If no thread or runtime can be created.
     pub fn serve(door: Door, options: Options) -> io::Result<Self> {
         let Door { socket, address } = door;
         let (open, mut opened) = watch::channel(false);
@@ -141,7 +127,6 @@ impl Admin {
         self.open.send_replace(true);
     }
 
-    /// Tells it to end, without waiting.
     pub fn stop(&self) {
         self.thread.stop();
     }

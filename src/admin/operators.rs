@@ -15,9 +15,7 @@ pub(super) struct Peer {
 }
 
 /// The operator who sends a request that changes something.
-///
-/// # Errors
-/// 403 if there are no operators, or this one may only read; 401 if the request proves no operator.
+/// The error: 403 if there are no operators, or this one may only read; 401 if the request proves no operator.
 pub(super) fn authorise<'o>(
     operators: &'o [Operator],
     headers: &HeaderMap,
@@ -47,9 +45,7 @@ pub(super) fn authorise<'o>(
 
 /// The operator that the token or the Unix user of a request belongs to, at any level. `None`: the
 /// request has neither.
-///
-/// # Errors
-/// 401 if its token cannot be read.
+/// The error: 401, its token cannot be read.
 pub(super) fn shown<'o>(
     operators: &'o [Operator],
     headers: &HeaderMap,

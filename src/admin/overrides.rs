@@ -47,10 +47,6 @@ impl Live {
         }
     }
 
-    /// Sets or lifts overrides.
-    ///
-    /// # Errors
-    /// Why nothing, or not everything, was changed.
     pub(super) async fn change_override(
         &self,
         identity: &str,

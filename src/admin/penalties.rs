@@ -14,8 +14,9 @@ use tollgate_policy::identity::keys;
 
 use super::Options;
 use super::audit::{Audit, AuditLine, PENALTIES, Prepared};
-use super::live::{Live, moment};
+use super::live::Live;
 use super::overrides::{Overridden, emit, overridden_by, own_line};
+use crate::moments::moment;
 use crate::overrides::{Event, InForce, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.

@@ -41,11 +41,9 @@ pub enum Standing {
     Fails(String),
 }
 
-/// The reasons why the gateway is ready or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub phase: Phase,
-    /// The name and state of each condition.
     pub conditions: Vec<(String, Standing)>,
 }
 

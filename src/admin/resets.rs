@@ -10,12 +10,10 @@ use super::changes::{By, chosen, left_to_others, unrecorded};
 use super::events::Kind;
 use super::live::{Key, Level, Live, Now, in_force};
 use super::overrides::Wanted;
-use super::waits::CHANGE_WITHIN;
 use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Placement};
 use tollgate_policy::Rule;
 
-/// An operator's request to fill buckets or to lift overrides.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResetRequest {
@@ -36,17 +34,14 @@ pub struct Reset {
     #[serde(flatten)]
     pub key: Key,
     pub buckets: Vec<ResetBucket>,
-    /// What is to be said about the caller.
     pub notes: Vec<String>,
 }
 
-/// One bucket that was filled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResetBucket {
     pub limit: String,
     pub tier: Option<String>,
     pub store: String,
-    /// How the bucket stood before.
     pub before: Now,
     /// How it stands; as before with `dry_run`.
     pub after: Now,
@@ -65,10 +60,6 @@ struct ResetEvent<'e> {
 }
 
 impl Live {
-    /// Fills the buckets of a caller.
-    ///
-    /// # Errors
-    /// Why nothing, or not everything, was changed.
     pub(super) async fn reset(
         &self,
         identity: &str,
@@ -147,9 +138,6 @@ impl Live {
     }
 
     /// The level of a bucket that can be filled.
-    ///
-    /// # Errors
-    /// Why it cannot be, so that nothing is changed.
     fn can_fill<'n>(&self, limit: &Limit, before: &'n Now) -> Result<&'n Level, Problem> {
         let Some(was) = &before.level else {
             let why = before.why_not.as_deref().unwrap_or("not known");
@@ -173,13 +161,13 @@ impl Live {
         let look = || async move {
             let (after, _) = looking.stands(limit, key, 1).await;
             match &after.level {
-                Some(now) if is_filled(was, now) => Ok(after),
-                _ => Err(String::new()),
+                Some(now) if is_filled(was, now) => Some(after),
+                _ => None,
             }
         };
         let notice = self.overrides.was_reset(limit);
-        let seen = self.confirmed(limit, CHANGE_WITHIN, notice, look).await;
-        if let Ok(after) = seen {
+        let seen = self.confirmed(limit, notice, look).await;
+        if let Some(after) = seen {
             // Without a notice, or after one that came before the refund, requests would be refused
             // by what this gateway knew of the exhausted bucket.
             if let (Placement::Shared, Some(store)) = (limit.placement, limiter.shared().remote()) {

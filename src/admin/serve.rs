@@ -22,7 +22,6 @@ use super::listener::{Connection, Listener};
 use super::operators::Peer;
 use super::{Options, Webhook, events, penalties, routes, thresholds};
 
-/// Serves until `stopped` is set.
 pub(super) async fn serve(
     socket: Socket,
     options: Arc<Options>,

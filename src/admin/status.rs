@@ -17,7 +17,6 @@ pub struct Status {
     pub routes: usize,
     /// The number of limits in the file, including those of tiers and candidates.
     pub limits: usize,
-    /// The servers of every upstream, by its name.
     pub upstreams: BTreeMap<String, Vec<Server>>,
     /// The shared store; `null` if there is none.
     pub store: Option<Store>,
@@ -34,7 +33,6 @@ pub struct Configuration {
     pub needs_restart: Vec<&'static str>,
 }
 
-/// One server of an upstream.
 #[derive(Clone, Debug, Serialize)]
 pub struct Server {
     pub server: String,

@@ -15,7 +15,8 @@ use serde::Serialize;
 use super::Options;
 use super::events::Kind;
 use super::events::changes::Bucket;
-use super::live::{Key, Live, in_force, moment};
+use super::live::{Key, Live, in_force};
+use crate::moments::moment;
 use tollgate_gateway::refusals::Spent;
 use tollgate_limit::{Claim, Timestamp, key, words};
 use tollgate_policy::Rule;
@@ -36,16 +37,19 @@ struct ThresholdEvent {
     until: String,
 }
 
-/// The highest percentage that was reported of each bucket, and its window: what is not here is asked for again.
 #[derive(Debug, Default)]
-struct Highest(HashMap<Bucket, (Timestamp, u8)>);
+struct Seen {
+    /// The highest percentage that was reported of each bucket, and its window: what is not here is asked for again.
+    highest: HashMap<Bucket, (Timestamp, u8)>,
+    /// The events of this look.
+    events: usize,
+}
 
-/// Tells of percentages as long as it is polled.
 pub(super) async fn watch(options: Arc<Options>) {
     let Some(refusals) = &options.live.refusals else {
         return;
     };
-    let mut highest = Highest::default();
+    let mut seen = Seen::default();
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -53,27 +57,31 @@ pub(super) async fn watch(options: Arc<Options>) {
         for spent in refusals.take_spent() {
             if options
                 .live
-                .tell_thresholds(&spent, &mut highest)
+                .tell_thresholds(&spent, &mut seen)
                 .await
                 .is_none()
             {
                 tracing::debug!(limit = &*spent.limit.name, "what was used is not known");
             }
         }
+        let more = std::mem::take(&mut seen.events).saturating_sub(LOGGED_MAX);
+        if more > 0 {
+            tracing::info!("{more} more keys have used a percentage of their limits");
+        }
     }
 }
 
 impl Live {
     /// Tells of what was used of one bucket; `None`: that is not known.
-    async fn tell_thresholds(&self, spent: &Spent, highest: &mut Highest) -> Option<()> {
+    async fn tell_thresholds(&self, spent: &Spent, seen: &mut Seen) -> Option<()> {
         let (policy, limiter) = {
             let current = self.current.load();
             (Arc::clone(&current.policy), current.limiter.clone())
         };
         let limit = in_force(&limiter, &spent.limit)?;
         let bucket = (Arc::clone(&limit.name), spent.key.clone());
-        let before = highest
-            .0
+        let before = seen
+            .highest
             .get(&bucket)
             .filter(|(end, _)| *end == spent.window_end);
         let before = before.map_or(0, |(_, percent)| *percent);
@@ -103,28 +111,31 @@ impl Live {
             }
             let event = key::beside(&spent.key, spent.window_end, &[percent]);
             if limiter.is_first(limit, &event).await.ok()? {
-                self.tell_threshold(spent, percent, used, of);
+                seen.events += 1;
+                let is_logged = seen.events <= LOGGED_MAX;
+                self.tell_threshold(spent, percent, [used, of], is_logged);
             }
-            if highest.0.len() >= HIGHEST_MAX {
-                highest.0.clear();
+            if seen.highest.len() >= HIGHEST_MAX {
+                seen.highest.clear();
             }
-            highest
-                .0
-                .insert(bucket.clone(), (spent.window_end, percent));
+            let reported = (spent.window_end, percent);
+            seen.highest.insert(bucket.clone(), reported);
         }
         Some(())
     }
 
-    fn tell_threshold(&self, spent: &Spent, percent: u8, used: u64, of: u64) {
+    fn tell_threshold(&self, spent: &Spent, percent: u8, [used, of]: [u64; 2], is_logged: bool) {
         let (limit, key) = (&spent.limit, self.key(&spent.key));
         let currency = limit.currency.as_deref();
-        tracing::info!(
-            limit = &*limit.name,
-            key = key.words(),
-            "{percent} % of the limit are used: {} of {}",
-            words::units(used, currency),
-            words::units(of, currency)
-        );
+        if is_logged {
+            tracing::info!(
+                limit = &*limit.name,
+                key = key.words(),
+                "{percent} % of the limit are used: {} of {}",
+                words::units(used, currency),
+                words::units(of, currency)
+            );
+        }
         let event = ThresholdEvent {
             limit: limit.name.to_string(),
             tier: limit.tier.as_deref().map(str::to_owned),
@@ -141,6 +152,9 @@ impl Live {
 
 /// The time between two looks at what was used.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// The most events of one look that are logged one by one, so that callers cannot fill a disk.
+const LOGGED_MAX: usize = 20;
 
 /// The buckets of which it is remembered what was reported.
 const HIGHEST_MAX: usize = 4_096;

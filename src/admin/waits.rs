@@ -53,14 +53,16 @@ impl Live {
 
     /// What the store says of a bucket; `None`: the time of this response is up.
     pub(super) async fn in_time<T>(&self, asked: impl Future<Output = T>) -> Option<T> {
-        until(self.waits.reads, asked).await
+        match self.waits.reads {
+            // What is ready is taken even after the end.
+            Some(end) => timeout_at(end, asked).await.ok(),
+            None => Some(asked.await),
+        }
     }
 
     /// The outcome of a change of a limit with this placement. A change of a limit in the process waits for no store, so
     /// it has no time limit.
-    ///
-    /// # Errors
-    /// The change's own, or that the time of this response is up: before the change, or while it is
+    /// The error is the change's own, or that the time of this response is up: before the change, or while it is
     /// made.
     pub(super) async fn change_in_time<T>(
         &self,
@@ -79,48 +81,31 @@ impl Live {
         })
     }
 
-    /// Looks at a bucket of `limit` that was filled until `look` sees that
-    /// this is done; returns the last look. `notice` tells the other gateways, in a task of its own, so
-    /// that it takes no time from the response.
-    ///
-    /// # Errors
-    /// Why it is not confirmed within `span`, or the time of this response.
-    pub(super) async fn confirmed<T, L>(
+    /// Looks at a bucket of `limit` that was filled until a look sees it full, which it returns.
+    /// `notice` tells the other gateways, in a task of its own, so that it takes no time from the
+    /// response.
+    pub(super) async fn confirmed<T, L: Future<Output = Option<T>>>(
         &self,
         limit: &Limit,
-        span: Duration,
         notice: impl Future<Output = Result<(), ChangeError>> + Send + 'static,
         look: impl Fn() -> L,
-    ) -> Result<T, String>
-    where
-        L: Future<Output = Result<T, String>>,
-    {
-        let end = Instant::now() + span;
-        let end = self.waits.changes.map_or(end, |until| until.min(end));
-        let mut why = "its store does not respond".to_owned();
-        let looks = async {
-            loop {
-                match look().await {
-                    Ok(seen) => return seen,
-                    Err(unseen) => why = unseen,
-                }
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
-        };
+    ) -> Option<T> {
         // Gateways without the notice ask the store again within a second, and their bounds of
         // exhausted buckets end by themselves.
         let (live, placement) = (self.clone(), limit.placement);
         tokio::spawn(async move { live.change_in_time(placement, notice).await });
-        timeout_at(end, looks).await.map_err(|_| why)
-    }
-}
-
-/// The output of a future that has it before `end`; `None`: it has none by then. A future that is
-/// ready has it even after the end.
-async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
-    match end {
-        Some(end) => timeout_at(end, future).await.ok(),
-        None => Some(future.await),
+        let looks = async {
+            loop {
+                if let Some(seen) = look().await {
+                    return seen;
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let span = Instant::now() + CHANGE_WITHIN;
+        timeout_at(self.waits.changes.unwrap_or(span), looks)
+            .await
+            .ok()
     }
 }
 
@@ -180,13 +165,13 @@ mod tests {
         let look = || async {
             looks.set(looks.get() + 1);
             match looks.get() {
-                1 => Err("not yet".to_owned()),
-                look => Ok(look),
+                1 => None,
+                look => Some(look),
             }
         };
         let notice = std::future::pending();
-        let seen = live.confirmed(&limit, CHANGE_WITHIN, notice, look).await;
-        assert_eq!(seen, Ok(2));
+        let seen = live.confirmed(&limit, notice, look).await;
+        assert_eq!(seen, Some(2));
         assert!(began.elapsed() < READ_WITHIN, "{:?}", began.elapsed());
     }
 }

@@ -48,10 +48,6 @@ struct Document {
 }
 
 impl Webhook {
-    /// The webhook with these settings.
-    ///
-    /// # Errors
-    /// If TLS cannot be set up.
     pub fn new(settings: &Settings, clock: Clock) -> Result<Self, String> {
         let service = Service::new(&settings.url, settings.timeout.into())?;
         let name = rustix::system::uname()
@@ -86,9 +82,6 @@ impl Webhook {
 
     /// Sends the events of the queue, on a thread of its own: a name that is slow to look up takes no
     /// time from the admin listener.
-    ///
-    /// # Errors
-    /// When no thread or runtime can be made.
     pub(super) fn start(&self) -> std::io::Result<OwnThread> {
         let webhook = self.clone();
         OwnThread::start("webhook", move |mut stopped| async move {

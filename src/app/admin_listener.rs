@@ -9,7 +9,6 @@ use tollgate_config::settings::LogKeys;
 use tollgate_telemetry::metrics::Samples;
 
 impl Core {
-    /// Serves the admin listener over its socket, if the configuration names one.
     pub(super) fn serve_admin(
         self: &Arc<Self>,
         socket: Option<admin::Door>,

@@ -1,6 +1,7 @@
 //! Describes the changes of a reload: a line for each limit, route and upstream that was added,
 //! removed or changed.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -24,13 +25,11 @@ pub(super) fn between(old: &Policy, new: &Policy) -> Vec<String> {
     lines
 }
 
-/// One limit, route or upstream, as compared.
 struct Item {
     name: String,
     parts: Vec<Part>,
 }
 
-/// One setting of an item.
 struct Part {
     name: &'static str,
     value: String,
@@ -55,14 +54,16 @@ fn opaque(name: &'static str, value: impl Debug) -> Part {
 }
 
 fn compare(kind: &str, old: Vec<Item>, new: Vec<Item>) -> Vec<String> {
+    let before: HashMap<&str, &Item> = old.iter().map(|item| (&*item.name, item)).collect();
+    let after: HashSet<&str> = new.iter().map(|item| &*item.name).collect();
     let mut lines = Vec::new();
-    for item in &new {
-        let Some(before) = old.iter().find(|before| before.name == item.name) else {
-            let first = item.parts.first().map_or("", |part| &part.value);
-            lines.push(format!("{kind} {}: added: {first}", item.name));
+    for Item { name, parts } in &new {
+        let Some(before) = before.get(&**name) else {
+            let first = parts.first().map_or("", |part| &part.value);
+            lines.push(format!("{kind} {name}: added: {first}"));
             continue;
         };
-        let pairs = before.parts.iter().zip(&item.parts);
+        let pairs = before.parts.iter().zip(parts);
         let changes: Vec<String> = pairs
             .filter(|(before, after)| before.value != after.value)
             .map(|(before, after)| match after.readable {
@@ -71,21 +72,16 @@ fn compare(kind: &str, old: Vec<Item>, new: Vec<Item>) -> Vec<String> {
             })
             .collect();
         if !changes.is_empty() {
-            lines.push(format!("{kind} {}: {}", item.name, changes.join("; ")));
+            lines.push(format!("{kind} {name}: {}", changes.join("; ")));
         }
     }
-    let gone = |item: &&Item| new.iter().all(|after| after.name != item.name);
-    let removed = old.iter().filter(gone);
-    let forgotten = if kind == "limit" {
-        ", and its buckets in the process are forgotten"
-    } else {
-        ""
-    };
-    lines.extend(removed.map(|item| format!("{kind} {}: removed{forgotten}", item.name)));
+    let removed = old.iter().filter(|item| !after.contains(&*item.name));
+    lines.extend(removed.map(|item| format!("{kind} {}: removed", item.name)));
     lines
 }
 
 fn limits(policy: &Policy) -> Vec<Item> {
+    let rules: HashMap<_, _> = policy.rules.iter().map(|rule| (&rule.name, rule)).collect();
     let item = |limit: &Arc<Limit>| {
         let mut name = limit.name.to_string();
         if let Some(tier) = &limit.tier {
@@ -111,7 +107,7 @@ fn limits(policy: &Policy) -> Vec<Item> {
             readable("lease", limit.lease.to_string()),
             readable("memory", format!("{} bytes", limit.memory)),
         ];
-        if let Some(rule) = policy.rules.iter().find(|rule| rule.name == limit.name) {
+        if let Some(rule) = rules.get(&limit.name) {
             parts.push(opaque("per", &rule.scope));
             parts.push(opaque("cost", &rule.cost));
             parts.push(opaque("prices", &rule.prices));
@@ -131,46 +127,44 @@ fn limits(policy: &Policy) -> Vec<Item> {
 
 /// Every setting of `settle`, by its key in the file.
 fn settle(settle: Option<&Settle>) -> [Part; 6] {
-    let part = |name, value: fn(&Settle) -> Option<String>| {
-        readable(
-            name,
-            settle.map_or_else(
-                || "none".to_owned(),
-                |settle| value(settle).unwrap_or_else(|| "default".to_owned()),
-            ),
-        )
+    let names = [
+        "settle.from",
+        "settle.per",
+        "settle.estimate",
+        "settle.max",
+        "settle.broken_off_per",
+        "settle.untold",
+    ];
+    let Some(settle) = settle else {
+        return names.map(|name| readable(name, "none"));
     };
-    [
-        part("settle.from", |settle| {
-            Some(match &settle.from {
-                SettleFrom::Header(name) => format!("header:{name}"),
-                SettleFrom::Bytes { .. } => "bytes".to_owned(),
-                SettleFrom::Json(usage) => format!("json:{}", usage.words()),
-            })
-        }),
-        part("settle.per", |settle| match settle.from {
-            SettleFrom::Bytes { per } => Some(format!("{per} bytes")),
-            _ => None,
-        }),
-        part("settle.estimate", |settle| {
-            let estimate = settle.estimate.map(|units| units.to_string());
-            Some(estimate.unwrap_or_else(|| "the cost is reserved".to_owned()))
-        }),
-        part("settle.max", |settle| {
-            (settle.most > 0).then(|| settle.most.to_string())
-        }),
-        part("settle.broken_off_per", |settle| {
-            settle.broken_off_per.map(|per| format!("{per} bytes"))
-        }),
-        part("settle.untold", |settle| {
-            let words = match (settle.untold_costs_most, settle.estimate) {
-                (true, _) => "max",
-                (false, Some(_)) => "estimate",
-                (false, None) => "the reservation",
-            };
-            Some(words.to_owned())
-        }),
+    let or_default = |value: Option<String>| value.unwrap_or_else(|| "default".to_owned());
+    let bytes = |per: u64| format!("{per} bytes");
+    let (from, per) = match &settle.from {
+        SettleFrom::Header(name) => (format!("header:{name}"), None),
+        SettleFrom::Bytes { per } => ("bytes".to_owned(), Some(bytes(*per))),
+        SettleFrom::Json(usage) => (format!("json:{}", usage.words()), None),
+    };
+    let (estimate, untold) = match settle.estimate {
+        Some(units) => (units.to_string(), "estimate"),
+        None => ("the cost is reserved".to_owned(), "the reservation"),
+    };
+    let untold = if settle.untold_costs_most {
+        "max"
+    } else {
+        untold
+    };
+    let max = (settle.most > 0).then(|| settle.most.to_string());
+    let mut values = [
+        from,
+        or_default(per),
+        estimate,
+        or_default(max),
+        or_default(settle.broken_off_per.map(bytes)),
+        untold.to_owned(),
     ]
+    .into_iter();
+    names.map(|name| readable(name, values.next().unwrap_or_default()))
 }
 
 fn routes(policy: &Policy) -> Vec<Item> {
@@ -266,5 +260,4 @@ fn upstreams(policy: &Policy) -> Vec<Item> {
     policy.upstreams.iter().map(item).collect()
 }
 
-/// The largest number of lines for one reload.
 const LINES_MAX: usize = 50;

@@ -16,9 +16,6 @@ use tollgate_telemetry::access::KeyNames;
 
 /// The names of a gateway that runs `config`; `handed_over`: those of the process before it. Creates the
 /// file of the secret if there is none.
-///
-/// # Errors
-/// If the file cannot be read or created, or the system has no random bytes.
 pub(super) fn of_gateway(
     config: &Config,
     handed_over: Option<KeyNames>,

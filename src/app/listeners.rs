@@ -17,7 +17,6 @@ pub(super) struct Listeners {
     /// Those over which the gateway decides for other proxies.
     pub(super) deciding: Vec<Bound>,
     pub(super) admin: Option<admin::Door>,
-    /// All of them, to be handed over.
     pub(super) kept: Vec<ListenerSockets>,
     /// The addresses of the sockets that a service manager holds.
     pub(super) activated: Vec<String>,

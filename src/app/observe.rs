@@ -141,7 +141,6 @@ impl Core {
             .require_each("jwt_keys", move || keys.conditions());
     }
 
-    /// Registers the state of each upstream server with `/readyz?verbose`.
     pub(super) fn show_upstreams(&self) {
         let shared = self.gateway.clone();
         self.readiness.require_each("upstreams", move || {

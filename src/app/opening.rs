@@ -107,7 +107,6 @@ fn key_of_upstream(upstream: &Upstream, error: &TlsError) -> String {
     format!("upstreams.{}.{key}", upstream.name)
 }
 
-/// Every listener with its key.
 fn listeners(config: &Config) -> impl Iterator<Item = (String, &Listener)> {
     let public = config.server.listen.iter().enumerate();
     let public = public.map(|(at, one)| (format!("server.listen[{at}]"), one));
@@ -124,7 +123,6 @@ fn listeners(config: &Config) -> impl Iterator<Item = (String, &Listener)> {
     public.chain(deciding).chain(admin)
 }
 
-/// Whether a socket could be made at a path.
 fn is_place_of_socket(path: &Path) -> Result<(), String> {
     has_directory(path)?;
     if path.as_os_str().len() > SOCKET_PATH_MAX {
@@ -142,7 +140,6 @@ fn is_place_of_socket(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether a file could be written at a path.
 fn is_place_of_file(path: &Path) -> Result<(), String> {
     has_directory(path)?;
     match path.is_dir() {

@@ -36,7 +36,6 @@ pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 #[derive(Clone)]
 pub struct Options {
     pub source: ConfigSource,
-    /// The values of `${…}` in it.
     pub environment: Environment,
     pub clock: Clock,
 }
@@ -62,9 +61,6 @@ impl Options {
 
 /// Checks the store's address and files as a start would, without connecting, and the place of the
 /// buckets; [`unopened`] has checked the rest. Returns notes for the operator.
-///
-/// # Errors
-/// The reason why a gateway would not start.
 pub fn preflight(
     config: &mut Config,
     environment: &dyn Fn(&str) -> Option<String>,

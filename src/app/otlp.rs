@@ -21,9 +21,6 @@ use tollgate_telemetry::spans::{Span, Spans};
 use tollgate_telemetry::trace::TraceParent;
 
 /// Starts the exporter, which sends the rest once when it is dropped; also returns the queue.
-///
-/// # Errors
-/// If TLS cannot be set up, or no thread can be created.
 pub(super) fn start(settings: &Traces) -> io::Result<(OwnThread, Spans)> {
     let service = Service::new(&settings.url, settings.timeout.into()).map_err(io::Error::other)?;
     let mut headers = Vec::new();
@@ -200,7 +197,6 @@ fn number(key: &str, value: u64) -> Option<Value> {
 
 /// The most spans that wait: some megabytes.
 const QUEUE_MAX: usize = 4_096;
-/// The most spans of a document.
 const BATCH_MAX: usize = 512;
 const GATHER: Duration = Duration::from_secs(1);
 /// How often the end of the process is looked for.

@@ -22,7 +22,6 @@ use tollgate_store::local::Carry;
 /// drain and the end of the process need not wait for a reload.
 pub(super) struct State {
     pub(super) in_force: Arc<Config>,
-    /// The number of configurations put in force so far.
     pub(super) generation: u64,
     pub(super) refused: Refused,
     /// Changed settings that take effect only after a restart.
@@ -30,7 +29,6 @@ pub(super) struct State {
     /// The text to read next, if there is no file.
     pub(super) text: Option<String>,
     pub(super) backend: Arc<Backend>,
-    /// The mark of a gateway that keeps its local buckets in a state file.
     pub(super) mark: Option<Mark>,
     /// Whether the process ends: nothing is put in force any more.
     pub(super) ended: bool,

@@ -21,9 +21,6 @@ use tollgate_telemetry::{AccessLog, log};
 /// delay for load balancers. A second such signal ends it at once, unless it arrives within a
 /// second of the first. SIGHUP reloads, SIGUSR1 reopens the access log's file, SIGUSR2 hands over
 /// to a new process. Blocks the thread.
-///
-/// # Errors
-/// Every reason that prevents it from serving.
 pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let anew = origin.anew.clone();
     let config = options.load().map_err(StartError::Config)?;
@@ -214,7 +211,6 @@ async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
     result
 }
 
-/// Hands over to a new process; returns whether that succeeded.
 fn upgrade(gateway: &Arc<RunningGateway>, anew: &Anew) -> JoinHandle<bool> {
     let (gateway, anew) = (Arc::clone(gateway), anew.clone());
     tokio::task::spawn_blocking(move || {
@@ -274,9 +270,7 @@ fn filter(level: LogLevel) -> String {
 }
 
 /// Puts a level of the operations log in force.
-///
-/// # Errors
-/// If the process has no operations log.
+/// The error: the process has no operations log.
 pub(super) fn set_log_level(level: LogLevel) -> Result<(), String> {
     log::set_filter(&filter(level))
 }

@@ -35,9 +35,7 @@ use tollgate_rls::{Counts, RateLimitService, Serving};
 use tollgate_telemetry::{AccessLog, Metrics};
 
 /// Starts a gateway.
-///
-/// # Errors
-/// Every reason that prevents it from serving; then nothing was started.
+/// The error: why it cannot serve; then nothing was started.
 pub fn start(options: Options) -> Result<RunningGateway, StartError> {
     let config = options.load().map_err(StartError::Config)?;
     start_with(config, options, Origin::default())
@@ -246,12 +244,10 @@ impl Core {
     }
 }
 
-/// The reason why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{0}")]
     Config(ConfigError),
-    /// A listener cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// A certificate, key or authority cannot be used.

@@ -108,9 +108,7 @@ impl Mark {
     }
 
     /// Deletes the saved buckets, because requests are served from now on.
-    ///
-    /// # Errors
-    /// If they cannot be deleted. The gateway must not serve then: after a crash they would refill
+    /// If they cannot be deleted, the gateway must not serve: after a crash they would refill
     /// every caller.
     pub(super) fn serves(&mut self) -> Result<(), String> {
         let Some(file) = &self.saved else {
@@ -238,7 +236,6 @@ fn cold(file: &Path, error: &dyn std::fmt::Display) {
     tracing::warn!(file = %file.display(), %error, "the saved buckets cannot be used: starting as `cold_start` says");
 }
 
-/// Opens the saved buckets, if there are any.
 fn saved(file: &Path) -> io::Result<Option<File>> {
     match private().read(true).open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

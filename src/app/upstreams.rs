@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::admin::{Standing, status};
+use crate::moments::{micros, second};
 use tollgate_gateway::forward::{ServerHealth, ServerStatus, UpstreamHealth};
-use tollgate_limit::{Micros, Timestamp};
+use tollgate_limit::Timestamp;
 use tollgate_policy::Policy;
 
-/// Every server of every upstream, by the upstream's name.
 pub(super) fn status(
     health: &UpstreamHealth,
     policy: &Policy,
@@ -17,9 +17,9 @@ pub(super) fn status(
     let server = |one: ServerStatus| status::Server {
         server: one.server,
         state: one.state.map_or("unused", ServerHealth::label),
-        since: one.state.map(|_| moment(now, one.held_for)),
+        since: one.state.map(|_| second(now.before(micros(one.held_for)))),
         last_error: one.last_error.map(|(ago, error)| status::ServerError {
-            at: moment(now, ago),
+            at: second(now.before(micros(ago))),
             error,
         }),
     };
@@ -51,20 +51,13 @@ fn standing(status: &ServerStatus, now: Timestamp) -> Standing {
     let Some(state) = status.state else {
         return Standing::HoldsWith("unused".to_owned());
     };
-    let mut words = format!("{} since {}", state.label(), moment(now, status.held_for));
+    let before_now = |ago: Duration| second(now.before(micros(ago)));
+    let mut words = format!("{} since {}", state.label(), before_now(status.held_for));
     if let Some((ago, error)) = &status.last_error {
-        words.push_str(&format!("; last error at {}: {error}", moment(now, *ago)));
+        words.push_str(&format!("; last error at {}: {error}", before_now(*ago)));
     }
     match state {
         ServerHealth::Up => Standing::HoldsWith(words),
         ServerHealth::Ejected | ServerHealth::Unhealthy => Standing::Strained(words),
     }
-}
-
-/// The time `ago` before `now`, in RFC 3339 form.
-fn moment(now: Timestamp, ago: Duration) -> String {
-    let ago = Micros(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX));
-    let micros = i64::try_from(now.as_micros().saturating_sub(ago.0)).unwrap_or(i64::MAX);
-    let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

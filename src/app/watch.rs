@@ -13,19 +13,32 @@ pub(crate) struct Watch {
     seed: foldhash::quality::RandomState,
 }
 
-/// What was seen of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     print: Print,
     /// Its state, as the file system tells it without its content.
-    meta: Option<Meta>,
+    state: Option<FileState>,
     /// How many checks still read it although its state is the same: a change within one tick of the
     /// file system's clock after the last one leaves no other trace.
     reads: u32,
 }
 
 /// Which file it is, its length, and when it was changed, in seconds and nanoseconds.
-type Meta = (u64, u64, u64, i64, i64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileState((u64, u64, u64, i64, i64));
+
+impl FileState {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let of = std::fs::metadata(path).ok()?;
+        Some(Self((
+            of.dev(),
+            of.ino(),
+            of.size(),
+            of.ctime(),
+            of.ctime_nsec(),
+        )))
+    }
+}
 
 /// The hash of a file's content. If two contents collide, only one reload is missed until the next
 /// change; the seed is specific to the process.
@@ -59,7 +72,6 @@ impl Watch {
             .collect();
     }
 
-    /// Whether there is nothing to watch.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -102,15 +114,14 @@ impl Watch {
     /// What can be seen of a file now. It is read unless nothing can have changed: a long list of
     /// callers, read several times a second, would take a share of a core.
     fn see(&self, file: &Path, before: Option<&Seen>) -> Seen {
-        let meta = std::fs::metadata(file).ok();
-        let meta = meta.map(|of| (of.dev(), of.ino(), of.size(), of.ctime(), of.ctime_nsec()));
+        let state = FileState::of(file);
         match before {
-            Some(seen) if meta.is_some() && seen.meta == meta && seen.reads == 0 => *seen,
+            Some(seen) if state.is_some() && seen.state == state && seen.reads == 0 => *seen,
             _ => {
-                let is_same = before.filter(|seen| seen.meta == meta);
+                let is_same = before.filter(|seen| seen.state == state);
                 Seen {
                     print: self.print(file),
-                    meta,
+                    state,
                     reads: is_same.map_or(READS, |seen| seen.reads.saturating_sub(1)),
                 }
             }

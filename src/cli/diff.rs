@@ -1,5 +1,7 @@
 //! `tollgate diff`: shows the differences of two files in meaning, and in their effect on a log.
 
+use std::collections::{BTreeMap, HashSet};
+
 use serde_json::json;
 
 use tollgate_config::Config;
@@ -112,53 +114,54 @@ fn new_buckets(old: &Config, new: &Config) -> Vec<String> {
     others.map(|rule| rule.name.to_string()).collect()
 }
 
-/// The meaning of a file: the lines of `check`, each under its heading.
-fn lines(config: &Config) -> Vec<String> {
-    let text = tollgate_config::report(config);
-    text.lines()
-        .filter(|line| !line.trim().is_empty())
-        .map(str::to_owned)
-        .collect()
+#[derive(PartialEq, Eq, Hash)]
+struct Line {
+    under: Vec<String>,
+    text: String,
 }
 
-/// The lines that only one of them has, with their headings: `-` for the old one, `+` for the new
-/// one.
-fn changes(old: &[String], new: &[String]) -> Vec<(char, String)> {
-    // Quadratic longest common subsequence: files have hundreds of lines, hardly thousands.
-    let width = new.len() + 1;
-    let mut longest = vec![0_u32; (old.len() + 1) * width];
-    for (row, one) in old.iter().enumerate().rev() {
-        for (column, other) in new.iter().enumerate().rev() {
-            longest[row * width + column] = if one == other {
-                longest[(row + 1) * width + column + 1] + 1
-            } else {
-                longest[(row + 1) * width + column].max(longest[row * width + column + 1])
-            };
-        }
+fn lines(config: &Config) -> Vec<Line> {
+    let report = tollgate_config::report(config);
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut under: Vec<String> = Vec::new();
+    let mut lines = Vec::new();
+    for text in report.lines().filter(|line| !line.trim().is_empty()) {
+        under.retain(|heading| indent(heading) < indent(text));
+        lines.push(Line {
+            under: under.clone(),
+            text: text.to_owned(),
+        });
+        // Other numbers make no other heading.
+        under.extend(text.split(": ").next().map(str::to_owned));
     }
-    let (mut row, mut column) = (0, 0);
-    let mut changes: Vec<(char, String)> = Vec::new();
-    let mut headings: Vec<&String> = Vec::new();
-    while row < old.len() || column < new.len() {
-        let same = row < old.len() && column < new.len() && old[row] == new[column];
-        let take_old = column == new.len()
-            || (row < old.len()
-                && longest[(row + 1) * width + column] >= longest[row * width + column + 1]);
-        let (mark, line) = match (same, take_old) {
-            (true, _) => (' ', &old[row]),
-            (false, true) => ('-', &old[row]),
-            (false, false) => ('+', &new[column]),
-        };
-        let indent = |line: &str| line.len() - line.trim_start().len();
-        headings.retain(|heading| indent(heading) < indent(line));
-        if mark == ' ' {
-            headings.push(line);
-        } else {
-            changes.extend(headings.drain(..).map(|heading| (' ', heading.clone())));
-            changes.push((mark, line.clone()));
-        }
-        row += usize::from(same || take_old);
-        column += usize::from(same || !take_old);
+    lines
+}
+
+/// The lines that only one of them has, below their headings: `-` for the old one, `+` for the new one.
+/// The order of lines says nothing.
+fn changes<'l>(old: &'l [Line], new: &'l [Line]) -> Vec<(char, &'l str)> {
+    let (of_old, of_new): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
+    let removed = old.iter().filter(|line| !of_new.contains(line));
+    let added = new.iter().filter(|line| !of_old.contains(line));
+    let mut below: BTreeMap<&[String], Vec<(char, &str)>> = BTreeMap::new();
+    for (mark, line) in removed
+        .map(|line| ('-', line))
+        .chain(added.map(|line| ('+', line)))
+    {
+        let changes = below.entry(&line.under).or_default();
+        changes.push((mark, &line.text));
+    }
+    let mut changes = Vec::new();
+    let mut shown: &[String] = &[];
+    for (under, changed) in below {
+        let common = under
+            .iter()
+            .zip(shown)
+            .take_while(|(one, other)| one == other);
+        let headings = under[common.count()..].iter();
+        changes.extend(headings.map(|heading| (' ', heading.as_str())));
+        changes.extend(changed);
+        shown = under;
     }
     changes
 }

@@ -1,72 +1,18 @@
-//! The addresses of the admin listener of a running gateway, and requests to it.
+//! The admin listener of a running gateway: its address, and one request to it, without an HTTP
+//! library.
 
-mod connection;
-mod addresses;
 mod whereabouts;
 
-use std::cell::Cell;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::time::Instant;
 
-pub(super) use addresses::{Addresses, Attempts};
-use connection::worded;
-pub(super) use connection::{Connection, no_response};
 use tollgate_config::settings::Listener;
 pub(super) use whereabouts::Whereabouts;
-
-/// How long a gateway is asked at one of its addresses.
-pub(super) struct Attempt {
-    patience: Duration,
-    until: Instant,
-    /// How many addresses are left, with this one.
-    left: usize,
-    /// Whether the gateway has others.
-    others: bool,
-    /// Set when the address takes the connection.
-    connected: Rc<Cell<bool>>,
-}
-
-impl Attempt {
-    /// At one of `all` addresses, of which `left` are left with this one.
-    pub(super) fn new(patience: Duration, until: Instant, left: usize, all: usize) -> Self {
-        Self {
-            patience,
-            until,
-            left,
-            others: all > 1,
-            connected: Rc::default(),
-        }
-    }
-
-    /// The same, which sets `connected` when the address takes the connection.
-    fn noting(self, connected: Rc<Cell<bool>>) -> Self {
-        Self { connected, ..self }
-    }
-
-    /// How long it may take to connect: an address that drops packets leaves time for the next ones.
-    fn connect_within(&self) -> Duration {
-        let left = self.until.saturating_duration_since(Instant::now());
-        let addresses = u32::try_from(self.left).unwrap_or(u32::MAX);
-        // A socket takes zero for no limit.
-        (left / addresses).max(Duration::from_millis(1))
-    }
-
-    /// The error of a connection, in words. The time for one of several addresses is a fraction of the
-    /// time limit, so it is not shown.
-    fn worded(&self, error: io::Error) -> io::Error {
-        let of_one = worded(error, self.patience, "");
-        match (of_one.kind(), self.others) {
-            (io::ErrorKind::TimedOut, true) => io::Error::new(io::ErrorKind::TimedOut, "in time"),
-            _ => of_one,
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -93,27 +39,6 @@ impl From<Listener> for Place {
 }
 
 impl Place {
-    /// Sends `GET path`; returns the status and the body.
-    ///
-    /// # Errors
-    /// If the gateway does not respond in time.
-    pub(super) fn get(&self, path: &str, attempt: &Attempt) -> io::Result<(u16, String)> {
-        self.read(path, None, attempt)
-    }
-
-    /// The same, with the token of an operator.
-    ///
-    /// # Errors
-    /// If the gateway does not respond in time.
-    pub(super) fn read(
-        &self,
-        path: &str,
-        token: Option<&str>,
-        attempt: &Attempt,
-    ) -> io::Result<(u16, String)> {
-        self.connect(attempt)?.get(path, token)
-    }
-
     /// Whether no other machine can read what is sent there.
     pub(super) fn is_local(&self) -> bool {
         match self {
@@ -122,23 +47,20 @@ impl Place {
         }
     }
 
-    /// Connects for one request, which may take the time that is left of the gateway's.
-    ///
-    /// # Errors
-    /// If the gateway does not accept the connection in time.
-    pub(super) fn connect(&self, attempt: &Attempt) -> io::Result<Connection> {
-        let within = attempt.connect_within();
+    /// Connects `within` this time for one request, which may take until `until`.
+    pub(super) fn connect(&self, within: Duration, until: Instant) -> io::Result<Connection> {
         let (stream, host) = match self {
             Self::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, within);
-                (stream.map(Socket::from), address.to_string())
+                let stream = TcpStream::connect_timeout(address, within)?;
+                (Socket::from(stream), address.to_string())
             }
-            Self::Unix(path) => (connect_unix(path, within), "localhost".to_owned()),
+            Self::Unix(path) => (connect_unix(path, within)?, "localhost".to_owned()),
         };
-        let stream = stream.map_err(|error| attempt.worded(error))?;
-        attempt.connected.set(true);
-        let (patience, until) = (attempt.patience, attempt.until);
-        Ok(Connection::new(stream, host, patience, until))
+        Ok(Connection {
+            stream,
+            host,
+            until,
+        })
     }
 }
 
@@ -160,4 +82,119 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
+}
+
+pub(super) struct Request<'r> {
+    pub(super) method: &'r str,
+    pub(super) path: &'r str,
+    /// A JSON document, if something is to be changed.
+    pub(super) change: Option<&'r str>,
+}
+
+/// A connection for one request, on which no read or write lasts longer than until a moment.
+pub(super) struct Connection {
+    stream: Socket,
+    host: String,
+    until: Instant,
+}
+
+impl Connection {
+    /// Sends the request; returns the status and the body.
+    pub(super) fn ask(
+        mut self,
+        request: &Request<'_>,
+        token: Option<&str>,
+    ) -> io::Result<(u16, String)> {
+        let Request {
+            method,
+            path,
+            change,
+        } = request;
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
+        if let Some(token) = token {
+            text += &format!("Authorization: Bearer {token}\r\n");
+        }
+        if let Some(body) = change {
+            let length = body.len();
+            text += &format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+        }
+        text += "Connection: close\r\n\r\n";
+        text += change.unwrap_or_default();
+        self.write_all(text.as_bytes())?;
+        let mut response = Vec::new();
+        self.take(RESPONSE_MAX).read_to_end(&mut response)?;
+        parsed(&response)
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        // A socket takes zero microseconds for no limit.
+        match left.as_micros() == 0 {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn parsed(response: &[u8]) -> io::Result<(u16, String)> {
+    let response = String::from_utf8_lossy(response);
+    let status = response
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.get(..3))
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "this is not an HTTP response")
+        })?;
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status, body.to_owned()))
+}
+
+/// That there is no response, and why. The system's own words for a time-out do not say that it is
+/// one: `late` takes their place.
+pub(super) fn no_response(error: &io::Error, late: &str) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no response {late}"),
+        _ => format!("no response: {error}"),
+    }
+}
+
+pub(super) fn within(span: Duration) -> String {
+    match span.subsec_millis() {
+        0 => format!("within {} s", span.as_secs()),
+        _ => format!("within {} ms", span.as_millis()),
+    }
+}
+
+const RESPONSE_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_read_to_its_status_and_body() {
+        let good = parsed(b"HTTP/1.1 503 x\r\na: b\r\n\r\n[-] draining\n").expect("a response");
+        assert_eq!(good, (503, "[-] draining\n".to_owned()));
+        for bad in [&b""[..], b"HTTP/1.1 ", b"SSH-2.0", b"HTTP/1.1 \xff\xff\xff"] {
+            assert!(parsed(bad).is_err());
+        }
+    }
 }

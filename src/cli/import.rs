@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use tollgate_import::{Peer, SourceFile, detect, import as translate, page};
+use tollgate_import::{Peer, SourceFile, detect, import as translate};
 
 use super::args::{Format, Import};
 use super::{BAD, GOOD, create_file, load, print_out};
@@ -45,28 +45,15 @@ fn peer(args: &Import, sources: &[SourceFile]) -> Result<Peer, String> {
     let found = sources
         .iter()
         .find_map(|source| Some((source, detect(source)?)));
-    let Some((source, (peer, by))) = found else {
-        if let Some((source, (gateway, page))) = sources
-            .iter()
-            .find_map(|source| Some((source, page(source)?)))
-        {
-            return Err(format!(
-                "{} is of {gateway}, whose limits have no equal here and are not imported: the page \"{page}\" of the \
-                 book has their counterparts",
-                source.name
-            ));
-        }
+    let Some((source, peer)) = found else {
         let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
         return Err(format!(
-            "`{}` looks like no configuration that is known; --from says whose it is",
+            "`{}` looks like no configuration that is known; --from says whose it is (of HAProxy and of Caddy none is imported: \
+             the book has a page of counterparts for each)",
             names.join("`, `")
         ));
     };
-    tell!(
-        "tollgate import: {} is of {}, by {by}",
-        source.name,
-        peer.name()
-    );
+    tell!("tollgate import: {} is of {}", source.name, peer.name());
     Ok(peer)
 }
 
@@ -94,7 +81,6 @@ fn regular(path: &Path) -> std::io::Result<String> {
     tollgate_config::read_text(path)
 }
 
-/// The files that an `include` names.
 fn included(pattern: &Path) -> Result<Vec<SourceFile>, String> {
     let is_pattern = pattern.to_string_lossy().contains('*');
     let paths: Vec<PathBuf> = match tollgate_config::matches(pattern) {

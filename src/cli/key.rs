@@ -126,9 +126,7 @@ struct Stores(HashSet<String>);
 
 impl Stores {
     /// Whether `gateway` is to make the change in its store: no other gateway of it was asked.
-    ///
-    /// # Errors
-    /// Why it is not known which store it has. It is then asked for nothing.
+    /// The error: why it is not known which store it has. It is then asked for nothing.
     fn is_first(&mut self, gateway: &Gateway) -> Result<bool, String> {
         let status: StoreOf = gateway.get("/api/v1/status")?;
         // One that does not know its store's name refuses changes there, as its store is silent.

@@ -1,26 +1,27 @@
 //! The gateways that a subcommand asks: one, or a fleet given by several addresses.
 
 use std::fmt;
-use std::io;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
-use super::gateway::{Addresses, Attempt, Attempts, Place, Whereabouts, no_response};
+use super::gateway::{Place, Request, Whereabouts, no_response, within};
 use super::token::{NOT_SENT, Token};
 use super::{BAD, GOOD, document, print_out};
 use super::{Ended, Stop};
 use tollgate_limit::printable::percent_encoded;
 
-/// One gateway as it was given.
 pub(super) struct Gateway {
     pub(super) name: String,
     /// Its addresses, or why it has none; its name is looked up until the moment.
     look_up: Box<LookUp>,
-    addresses: Addresses,
+    /// The addresses that were found, unless none of them took the last connection: several
+    /// questions are asked of one process.
+    found: Mutex<Option<Vec<Place>>>,
     timeout: Duration,
 }
 
@@ -28,9 +29,7 @@ type LookUp = dyn Fn(Duration, Instant) -> Result<Vec<Place>, String> + Send + S
 
 /// The gateways whose admin listeners have these names, or the one that the configuration names.
 /// Each may take `timeout` milliseconds for a response.
-///
-/// # Errors
-/// Why one cannot be a listener. Whether its name has an address is found when it is asked.
+/// The error: why one cannot be a listener. Whether its name has an address is found when it is asked.
 pub(super) fn asked(
     admin: &[String],
     timeout: u64,
@@ -40,7 +39,7 @@ pub(super) fn asked(
     let gateway = |(at, name): (Whereabouts, String)| Gateway {
         name,
         look_up: Box::new(move |patience, until| at.places(patience, until)),
-        addresses: Addresses::default(),
+        found: Mutex::default(),
         timeout,
     };
     if admin.is_empty() {
@@ -55,36 +54,25 @@ pub(super) fn asked(
     admin.iter().map(find).collect()
 }
 
-/// The gateways that `args` name.
-///
-/// # Errors
-/// As [`asked`].
 pub(super) fn asked_by(args: &Gateways) -> Result<Vec<Gateway>, Stop> {
     let config = ConfigFile::option(args.config.clone());
     asked(&args.listeners.admin, args.patience.timeout, &config)
 }
 
 impl Gateway {
-    /// The status and the text at `path`; an address that gives none is named on standard error.
-    pub(super) fn text(&self, verb: &str, path: &str) -> Option<(u16, String)> {
-        let attempts = self.attempts();
-        let attempts = attempts.inspect_err(|why| tell!("tollgate {verb}: {}: {why}", self.name));
-        attempts.ok()?.find_map(|(place, attempt)| {
-            place
-                .get(path, &attempt)
-                .inspect_err(|error| {
-                    tell!(
-                        "tollgate {verb}: {}",
-                        no_response(&format!(" from {place}"), error)
-                    );
-                })
-                .ok()
-        })
+    /// The status and the text at `path`.
+    pub(super) fn text(&self, path: &str) -> Result<(u16, String), String> {
+        let request = Request {
+            method: "GET",
+            path,
+            change: None,
+        };
+        self.ask(&request, None)
     }
 
     /// Asks for the document at `path`; an error says why the gateway gives none.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        self.ask(|place, attempt| place.get(path, attempt))
+        self.read(path, None)
     }
 
     /// The same with the token of an operator, at the addresses that it is sent to.
@@ -93,14 +81,15 @@ impl Gateway {
         path: &str,
         token: Option<&Token>,
     ) -> Result<T, String> {
-        self.ask(|place, attempt| {
-            let token = token.and_then(|token| token.for_place(place));
-            place.read(path, token, attempt)
-        })
+        let request = Request {
+            method: "GET",
+            path,
+            change: None,
+        };
+        document_of(self.ask(&request, token)?)
     }
 
-    /// Asks for a change; an error says why it is not made, or not known to be made. Only the first
-    /// address that accepts a connection gets the token and the change.
+    /// Asks for a change; an error says why it is not made, or not known to be made.
     pub(super) fn change<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -108,49 +97,47 @@ impl Gateway {
         token: Option<&Token>,
         body: &str,
     ) -> Result<T, String> {
+        let request = Request {
+            method,
+            path,
+            change: Some(body),
+        };
+        document_of(self.ask(&request, token)?)
+    }
+
+    /// Asks the first address that takes a connection. All together have the time of one gateway,
+    /// with the look-up of its name.
+    fn ask(&self, request: &Request<'_>, token: Option<&Token>) -> Result<(u16, String), String> {
+        let until = Instant::now() + self.timeout;
+        let found = self.found.lock().take();
+        let places = found.map_or_else(|| (self.look_up)(self.timeout, until), Ok)?;
+        let whole = within(self.timeout);
+        let late = if places.len() > 1 { "in time" } else { &whole };
         let mut reasons = Reasons::default();
-        for (place, attempt) in self.attempts()? {
-            let sent = token.and_then(|token| token.for_place(&place));
-            if sent.is_none() && token.is_some() {
-                reasons.add(&place, NOT_SENT.to_owned());
+        for (place, left) in places.iter().zip((1..=places.len()).rev()) {
+            let sent = token.and_then(|token| token.for_place(place));
+            if request.change.is_some() && token.is_some() && sent.is_none() {
+                reasons.add(place, NOT_SENT.to_owned());
                 continue;
             }
-            match place.connect(&attempt) {
+            // An address that drops packets leaves time for the next ones. Zero would be no limit.
+            let rest = until.saturating_duration_since(Instant::now());
+            let share =
+                (rest / u32::try_from(left).unwrap_or(u32::MAX)).max(Duration::from_millis(1));
+            match place.connect(share, until) {
                 Ok(connection) => {
-                    let changed = connection.change(method, path, sent, body);
-                    return changed
-                        .map_err(|error| no_response("", &error))
-                        .and_then(|(status, body)| document_of(status, &body));
+                    let response = connection.ask(request, sent);
+                    *self.found.lock() = Some(places);
+                    let doubt = match request.change {
+                        Some(_) => "; the change may have been made",
+                        None => "",
+                    };
+                    return response.map_err(|error| no_response(&error, &whole) + doubt);
                 }
-                Err(error) => reasons.add(&place, no_response("", &error)),
+                Err(error) => reasons.add(place, no_response(&error, late)),
             }
         }
         Err(reasons.words())
-    }
-
-    fn ask<T: DeserializeOwned>(
-        &self,
-        ask: impl Fn(&Place, &Attempt) -> io::Result<(u16, String)>,
-    ) -> Result<T, String> {
-        let mut reasons = Reasons::default();
-        for (place, attempt) in self.attempts()? {
-            match ask(&place, &attempt) {
-                Ok((status, body)) => return document_of(status, &body),
-                Err(error) => reasons.add(&place, no_response("", &error)),
-            }
-        }
-        Err(reasons.words())
-    }
-
-    /// The addresses, one after the other, as long as there is time: all together have the time of
-    /// one gateway, with the look-up of its name.
-    ///
-    /// # Errors
-    /// Why there is none.
-    fn attempts(&self) -> Result<Attempts<'_>, String> {
-        let (patience, until) = (self.timeout, Instant::now() + self.timeout);
-        let look_up = || (self.look_up)(patience, until);
-        self.addresses.attempts(patience, until, look_up)
     }
 }
 
@@ -178,9 +165,6 @@ impl Reasons {
 }
 
 /// The first document that one of the gateways has.
-///
-/// # Errors
-/// Every gateway's reason.
 pub(super) fn first<T: DeserializeOwned>(
     verb: &str,
     gateways: &[Gateway],
@@ -238,11 +222,11 @@ pub(super) fn encoded(part: &str) -> String {
 }
 
 /// The document in a response, or why there is none.
-fn document_of<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, String> {
+fn document_of<T: DeserializeOwned>((status, body): (u16, String)) -> Result<T, String> {
     if status != 200 {
-        return Err(reason(body));
+        return Err(reason(&body));
     }
-    serde_json::from_str(body).map_err(|error| {
+    serde_json::from_str(&body).map_err(|error| {
         format!(
             "its response cannot be read (is this an admin listener, and of the same version?): {error}"
         )

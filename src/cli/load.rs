@@ -91,7 +91,6 @@ pub(super) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// One variable; what is not UTF-8 in it is replaced.
 pub(super) fn environment_lossy(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

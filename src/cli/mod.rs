@@ -215,7 +215,6 @@ fn create_file(path: &std::path::Path, text: &str) -> Result<(), String> {
     })
 }
 
-/// Replaces a file; the error names it.
 fn replace_file(path: &std::path::Path, text: &str) -> Result<(), String> {
     write_file(path, text).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }

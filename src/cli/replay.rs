@@ -1,9 +1,9 @@
 //! `tollgate replay`: shows the effect of a file on the requests of a log.
 
-use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
+use jiff::fmt::temporal::DateTimeParser;
 use jiff::tz::TimeZone;
 
 use tollgate_limit::{Kind, Mode};
@@ -65,9 +65,17 @@ pub(super) fn traffic<'p>(
     options: &Options,
     policies: &[&'p Policy],
 ) -> Result<Traffic<'p>, String> {
-    let mut progress = Progress::new(logs);
-    let read = Traffic::read(logs, options, policies, |taken| progress.show(taken));
-    progress.clear();
+    let is_terminal = std::io::stderr().is_terminal();
+    let mut shown = None;
+    let read = Traffic::read(logs, options, policies, |bytes| {
+        let mebibytes = bytes >> 20;
+        if is_terminal && shown.replace(mebibytes) != Some(mebibytes) {
+            let _ = write!(std::io::stderr(), "\rreading {mebibytes} MiB");
+        }
+    });
+    if shown.is_some() {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
     read.map_err(|error| error.to_string())
 }
 
@@ -91,7 +99,7 @@ fn pictured(traffic: &mut Traffic<'_>, policy: &Policy) -> Option<(String, Sugge
 pub(super) fn options(args: &LogOptions) -> Result<Options, String> {
     let zone = match &args.zone {
         None => TimeZone::UTC,
-        Some(name) => zone(name).ok_or_else(|| {
+        Some(name) => DateTimeParser::new().parse_time_zone(name).map_err(|_| {
             format!("--zone: `{name}` is no time zone: Europe/Berlin, UTC or +01:00")
         })?,
     };
@@ -122,96 +130,4 @@ pub(super) fn options(args: &LogOptions) -> Result<Options, String> {
         show_keys: args.show_keys,
         now: Clock::system().now().as_micros(),
     })
-}
-
-/// A time zone by its name, or by its offset from UTC.
-fn zone(name: &str) -> Option<TimeZone> {
-    if let Ok(zone) = TimeZone::get(name) {
-        return Some(zone);
-    }
-    let (sign, rest) = match name.split_at_checked(1)? {
-        ("+", rest) => (1, rest),
-        ("-", rest) => (-1, rest),
-        _ => return None,
-    };
-    let (hours, minutes) = rest.split_once(':').or_else(|| rest.split_at_checked(2))?;
-    let number = |text: &str| {
-        text.parse::<i32>()
-            .ok()
-            .filter(|number| (0..60).contains(number))
-    };
-    let offset = (number(hours)? * 60 + number(minutes)?) * 60 * sign;
-    Some(TimeZone::fixed(
-        jiff::tz::Offset::from_seconds(offset).ok()?,
-    ))
-}
-
-/// The progress of reading, shown on a terminal.
-struct Progress {
-    total: Option<u64>,
-    before: u64,
-    last: u64,
-    shown: bool,
-    percent: u64,
-}
-
-impl Progress {
-    fn new(logs: &[PathBuf]) -> Self {
-        let size = |path: &PathBuf| {
-            let compressed = path
-                .extension()
-                .is_some_and(|end| end == "gz" || end == "zst");
-            let size = || File::open(path).and_then(|file| file.metadata()).ok();
-            (!compressed)
-                .then(size)
-                .flatten()
-                .map(|metadata| metadata.len())
-        };
-        Self {
-            // The decompressed size of a compressed log is unknown.
-            total: logs.iter().map(size).sum(),
-            before: 0,
-            last: 0,
-            shown: false,
-            percent: u64::MAX,
-        }
-    }
-
-    fn show(&mut self, taken: u64) {
-        if !std::io::stderr().is_terminal() {
-            return;
-        }
-        if taken < self.last {
-            self.before += self.last;
-        }
-        self.last = taken;
-        let taken = self.before + taken;
-        let mut out = std::io::stderr().lock();
-        let _ = match self.total.filter(|total| *total > 0) {
-            Some(total) => {
-                let percent = (taken * 100 / total).min(100);
-                if percent == self.percent {
-                    return;
-                }
-                self.percent = percent;
-                let done = usize::try_from(percent / 4).unwrap_or(0);
-                write!(out, "\rreading [{:<25}] {percent:>3} %", "#".repeat(done))
-            }
-            None => {
-                let megabytes = taken >> 20;
-                if megabytes == self.percent {
-                    return;
-                }
-                self.percent = megabytes;
-                write!(out, "\rreading {megabytes} MiB")
-            }
-        };
-        self.shown = true;
-    }
-
-    fn clear(&mut self) {
-        if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
 }

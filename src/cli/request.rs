@@ -3,7 +3,6 @@
 use http::header::{HOST, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Uri};
 
-/// The parts of a request that the policy needs.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
@@ -14,9 +13,6 @@ pub(super) struct Request {
 
 impl Request {
     /// Parses `[METHOD] [SCHEME://][HOST]/PATH`; the default method is GET.
-    ///
-    /// # Errors
-    /// The reason why it is invalid.
     pub(super) fn parse(text: &str, headers: &[String]) -> Result<Self, String> {
         let text = text.trim();
         let (method, target) = match text.split_once(char::is_whitespace) {

@@ -102,12 +102,17 @@ pub(super) fn health(args: &Health) -> Ended {
         if gateways.len() > 1 {
             print_out(&format!("gateway    {}", gateway.name));
         }
-        let response = gateway.text("health", path);
-        if let Some((_, body)) = &response {
-            print_out(body);
-        }
-        if !matches!(response, Some((200, _))) {
-            all = BAD;
+        match gateway.text(path) {
+            Ok((status, body)) => {
+                print_out(&body);
+                if status != 200 {
+                    all = BAD;
+                }
+            }
+            Err(why) => {
+                tell!("tollgate health: {}: {why}", gateway.name);
+                all = BAD;
+            }
         }
     }
     Ok(all)

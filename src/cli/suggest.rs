@@ -6,7 +6,7 @@ use tollgate_config::{Config, Unset};
 use tollgate_limit::{Kind, Mode};
 use tollgate_policy::Policy;
 use tollgate_replay::suggest::{Ask, Rate, Today, suggest as work_out};
-use tollgate_replay::{Traffic, edit};
+use tollgate_replay::{Traffic, edit, share};
 use tollgate_store::clock::Clock;
 
 use super::args::{ChoiceArg, Suggest, SuggestFormat};
@@ -18,7 +18,9 @@ pub(super) fn suggest(args: &Suggest) -> Ended {
     let options = options(&args.log.reading).map_err(Stop::Misuse)?;
     let rates = args.rates.iter().map(|text| rate(text));
     let rates: Vec<Rate> = rates.collect::<Result<_, _>>().map_err(Stop::Misuse)?;
-    let refuse = share(&args.refuse).map_err(Stop::Misuse)?;
+    let refuse = share(args.refuse.trim()).filter(|share| *share <= 1_000_000);
+    let wrong = || Stop::Misuse(format!("--refuse: `{}` is no share: 0.1%", args.refuse));
+    let refuse = refuse.ok_or_else(wrong)?;
     let config = args.config.as_deref().map(load::load_file).transpose()?;
     let found = match (&config, &args.per) {
         (Some(config), None) => in_file(config, args.limit.as_deref()),
@@ -187,21 +189,4 @@ fn rate(text: &str) -> Result<Rate, String> {
         amount: rate.amount,
         period: rate.period.0,
     })
-}
-
-/// A share in millionths: `0.1%`.
-fn share(text: &str) -> Result<u64, String> {
-    let wrong = || format!("--refuse: `{text}` is no share: 0.1%");
-    let number = text.trim().strip_suffix('%').ok_or_else(wrong)?.trim();
-    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(whole) || !digits(decimals) || decimals.len() > 4 || whole.is_empty() {
-        return Err(wrong());
-    }
-    let millionths: u64 = format!("{whole}{decimals:0<4}")
-        .parse()
-        .map_err(|_| wrong())?;
-    Some(millionths)
-        .filter(|millionths| *millionths <= 1_000_000)
-        .ok_or_else(wrong)
 }

@@ -28,9 +28,6 @@ impl Token {
     /// Admin listeners have no TLS. TOLLGATE_TOKEN is set for all commands of a shell, so a command
     /// alone does not say that the operator accepts a token in clear on the network; a file that the
     /// command names does.
-    ///
-    /// # Errors
-    /// Why it cannot be read or sent.
     pub(super) fn find(file: Option<&Path>) -> Result<Option<Self>, String> {
         let (source, text) = match file {
             Some(file) => {

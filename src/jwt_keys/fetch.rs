@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONNECTION, HOST, LOCATION, USER_AGENT};
+use http::header::{ACCEPT, LOCATION};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use rustls::ClientConfig;
@@ -14,13 +14,9 @@ use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::outbound::{AGENT, Stream, exchange, over_tls};
+use crate::outbound::{Stream, exchange, over_tls};
 use tollgate_policy::identity::jwt::{KeysUrl, is_of_this_machine, may_be_fetched};
 
-/// The JWKS document of a provider.
-///
-/// # Errors
-/// Why there is none, in one sentence.
 pub(super) async fn keys(from: &KeysUrl, tls: &Arc<ClientConfig>) -> Result<Bytes, String> {
     let document = get(&from.url, from, tls).await?;
     let Some(issuer) = &from.issuer else {
@@ -88,13 +84,10 @@ async fn ask(url: &Uri, from: &KeysUrl, tls: &Arc<ClientConfig>) -> Result<Answe
     };
     let target = url.path_and_query().map_or("/", |target| target.as_str());
     let request = Request::get(target)
-        .header(HOST, authority.as_str())
         .header(ACCEPT, "application/json")
-        .header(CONNECTION, "close")
-        .header(USER_AGENT, AGENT)
         .body(Full::default())
         .map_err(in_words)?;
-    let (response, _connection) = exchange(stream, request).await?;
+    let (response, _connection) = exchange(stream, authority.as_str(), request).await?;
     match response.status() {
         StatusCode::OK => {}
         status if status.is_redirection() => {
@@ -157,7 +150,6 @@ async fn connect(host: &str, port: u16, private: bool) -> Result<TcpStream, Stri
     Err(why)
 }
 
-/// Whether an address belongs to no public network.
 fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {

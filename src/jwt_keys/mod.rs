@@ -82,9 +82,6 @@ struct State {
 
 impl JwtKeys {
     /// The keys for `policy`: those of the run before, otherwise fetched now, once.
-    ///
-    /// # Errors
-    /// If TLS cannot be set up.
     pub(crate) fn start(
         policy: &Arc<Policy>,
         state_file: Option<&Path>,
@@ -101,9 +98,7 @@ impl JwtKeys {
     }
 
     /// The providers for the policy of a reload.
-    ///
-    /// # Errors
-    /// If keys cannot be fetched from a new provider: callers of the policy in force keep theirs.
+    /// The error: keys cannot be fetched from a new provider; callers of the policy in force keep theirs.
     pub(crate) fn next(&self, policy: &Arc<Policy>) -> Result<Providers, String> {
         let providers = self.providers(policy)?;
         let was_tried = |one: &&Arc<Provider>| one.is_fetched.load(Ordering::Acquire);
@@ -125,9 +120,6 @@ impl JwtKeys {
     }
 
     /// Fetches from these providers from now on, in place of those before.
-    ///
-    /// # Errors
-    /// If no thread can be made.
     pub(crate) fn fetch(&self, providers: Providers) -> io::Result<()> {
         let mut running = self.0.running.lock();
         // The thread before must not put an older document in a file.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::document::hexadecimal;
-use super::{Document, Entry, Grant, InForce, Inner, Overrides, Setting, theirs, too_many};
+use super::{Document, Entry, Grant, InForce, Inner, Overrides, Setting, theirs};
 use tollgate_limit::{Limit, Micros, Placement, Timestamp};
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,6 @@ impl End {
     }
 }
 
-/// Why a change was not made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     #[error("{0}")]
@@ -80,10 +79,12 @@ impl Overrides {
             let words = "there is no shared store".to_owned();
             return Err(ChangeError::Unavailable(words));
         };
-        let (now, limiter) = (self.0.clock.now(), &self.0.current.load().limiter);
-        let is_full = || self.0.known.lock().is_full(limit.placement, now);
-        if new.is_some() && is_full() && limiter.overridden(limit, key).is_none() {
-            return Err(ChangeError::TooMany(too_many()));
+        if new.is_some() {
+            // A flood of changes is refused before the store's document is read.
+            let known = self.0.known.lock();
+            let now = theirs(self.0.clock.now(), known.ahead_of(limit.placement));
+            let room = known.of(limit.placement).has_room(&limit.name, bucket, now);
+            room.map_err(ChangeError::TooMany)?;
         }
         let of = Bucket {
             limit: &limit.name,
@@ -154,9 +155,6 @@ impl Overrides {
 
     /// Ends the overrides of limits that the policy does not have any more, a day from now, so that
     /// none waits for a later limit of that name. Until then they can be lifted.
-    ///
-    /// # Errors
-    /// Why this is not known to be done.
     pub(super) async fn end_a_day_after(
         &self,
         removed: &[(Arc<str>, Placement)],

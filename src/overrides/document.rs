@@ -63,10 +63,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What it does.
-    ///
-    /// # Errors
-    /// Why it is not one setting.
     pub(crate) fn effect(&self) -> Result<Effect, String> {
         let numbers = self.rate.is_some() || self.burst.is_some();
         match (numbers, self.in_flight, self.unlimited, self.block) {
@@ -175,9 +171,6 @@ impl Default for Document {
 
 impl Document {
     /// Reads a document; an empty text has no overrides.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -212,16 +205,15 @@ impl Document {
     }
 
     /// Whether an override of this bucket has room at `now`, by the store's clock.
-    ///
-    /// # Errors
-    /// If there are too many of other buckets.
     pub(crate) fn has_room(&self, limit: &str, bucket: u128, now: Timestamp) -> Result<(), String> {
         let bucket = hexadecimal(bucket);
         let makes_room = |entry: &Entry| entry.until() <= now || entry.is_of(limit, &bucket);
         if self.overrides.len() < OVERRIDES_MAX || self.overrides.iter().any(makes_room) {
             return Ok(());
         }
-        Err(too_many())
+        Err(format!(
+            "{OVERRIDES_MAX} overrides are in force already; lift some, or change the limit's numbers in the file"
+        ))
     }
 
     /// Sets an override instead of the one that its bucket has.
@@ -240,13 +232,6 @@ impl Document {
             .iter()
             .filter_map(move |entry| entry.compiled(placement, ahead))
     }
-}
-
-/// The reason for which there is no room.
-pub(crate) fn too_many() -> String {
-    format!(
-        "{OVERRIDES_MAX} overrides are in force already; lift some, or change the limit's numbers in the file"
-    )
 }
 
 /// A moment of the store's clock by ours, which the store's is `ahead` of.

@@ -15,7 +15,6 @@ pub(crate) struct Grant {
     pub(crate) units: u64,
 }
 
-/// A grant that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Granted {
     /// In words.
@@ -32,9 +31,6 @@ impl Grant {
     }
 
     /// Whether it can be made instead of the override `before`.
-    ///
-    /// # Errors
-    /// Why it cannot.
     pub(super) fn allows(&self, before: Option<&Entry>, reason: &str) -> Result<(), String> {
         if before.is_some_and(|before| before.setting.granted.is_none()) {
             return Err("another override is in force".to_owned());
@@ -47,9 +43,6 @@ impl Grant {
     }
 
     /// The setting that adds the units to the number that is in force under `before`.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub(crate) fn setting(&self, before: Option<&Setting>) -> Result<Setting, String> {
         let effect = before.and_then(|before| before.effect().ok());
         let in_force = match effect {

@@ -128,7 +128,6 @@ impl Inner {
         let mut known = self.known.lock();
         let before = known.of(placement).clone();
         change(&mut known);
-        known.count(placement);
         let after = known.of(placement).clone();
         self.put(&known);
         let ahead = known.ahead_of(placement);

@@ -22,7 +22,7 @@ use tollgate_store::clock::Clock;
 
 pub(crate) use change::{Bucket, ChangeError, End, NewOverride};
 pub use document::Setting;
-pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
+pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs};
 
 use files::{CacheFile, LocalFile};
 pub(crate) use grant::{Grant, Granted};
@@ -57,9 +57,6 @@ struct Documents {
     shared: Document,
     /// By how much the store's clock is ahead of ours.
     ahead: i64,
-    /// Until when the local and the shared document have no room, as far as it is known: a flood of
-    /// changes is then refused without looking at each override.
-    full_until: [Timestamp; 2],
 }
 
 /// A change of the overrides in force, wherever it was made.
@@ -132,25 +129,6 @@ impl Overrides {
 }
 
 impl Documents {
-    /// Whether the document has no room for an override of another bucket.
-    fn is_full(&self, placement: Placement, now: Timestamp) -> bool {
-        self.full_until[usize::from(placement == Placement::Shared)] > now
-    }
-
-    /// Computes until when the document has no room: until the first end of a full one.
-    fn count(&mut self, placement: Placement) {
-        let overrides = &self.of(placement).overrides;
-        let ahead = self.ahead_of(placement);
-        let first = match overrides.len() < OVERRIDES_MAX {
-            true => None,
-            false => overrides
-                .iter()
-                .map(|entry| ours(entry.until(), ahead))
-                .min(),
-        };
-        self.full_until[usize::from(placement == Placement::Shared)] = first.unwrap_or_default();
-    }
-
     /// The overrides whose ends are as `when` wants them.
     fn ending(&self, when: impl Fn(Timestamp) -> bool + Copy) -> impl Iterator<Item = InForce> {
         PLACES.into_iter().flat_map(move |placement| {

@@ -98,14 +98,14 @@ async fn grants_are_added_to_what_the_document_has() {
     assert_eq!(rate().as_deref(), Some("3/day"));
 }
 
-/// A million changes of ever new keys: those beyond the bound are refused by its number, and what is kept does not grow.
+/// Ten thousand changes of ever new keys: those beyond the bound are refused by its number, and what is kept does not grow.
 #[tokio::test]
-async fn overrides_in_a_million_are_refused_beyond_the_bound_and_keep_nothing() {
+async fn overrides_beyond_the_bound_are_refused_and_keep_nothing() {
     let clock = clock();
     let (overrides, limit) = overrides(&clock);
     let new = block(clock.now().after(Micros::from_secs(60)));
     let mut refused = 0;
-    for number in 0..1_000_000_u32 {
+    for number in 0..10_000_u32 {
         let key = number.to_be_bytes();
         match overrides.change(&limit, &key, Some(&new)).await {
             Ok(_) => assert!(number < 1_000, "{number}"),
@@ -119,7 +119,7 @@ async fn overrides_in_a_million_are_refused_beyond_the_bound_and_keep_nothing() 
             Err(other) => panic!("{other}"),
         }
     }
-    assert_eq!((refused, overrides.count()), (999_000, OVERRIDES_MAX));
+    assert_eq!((refused, overrides.count()), (9_000, OVERRIDES_MAX));
     let limiter = overrides.0.current.load().limiter.clone();
     assert!(limiter.overridden(&limit, &0_u32.to_be_bytes()).is_some());
     assert!(

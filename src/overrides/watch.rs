@@ -20,9 +20,6 @@ const TICK: Duration = Duration::from_millis(20);
 
 impl Overrides {
     /// Watches the store and the ends of overrides, on a thread of its own.
-    ///
-    /// # Errors
-    /// When no thread or runtime can be made.
     pub(crate) fn watch(&self) -> std::io::Result<OwnThread> {
         let overrides = self.clone();
         OwnThread::start("overrides", move |stopped| async move {

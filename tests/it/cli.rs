@@ -518,7 +518,10 @@ fn gateways_are_asked_although_the_name_of_one_is_not_found() {
     let told = texts(&output).1;
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("its name is not found"), "{told}");
-    assert!(told.contains(&format!("from 127.0.0.1:{port}")), "{told}");
+    assert!(
+        told.contains(&format!("127.0.0.1:{port}: no response")),
+        "{told}"
+    );
 }
 
 fn folder(config: &str) -> tempfile::TempDir {

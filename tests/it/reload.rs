@@ -184,7 +184,7 @@ fn reload_prints_the_changes() {
     for line in [
         "limit each: added: 8 at once, then one every 6 seconds; at most 18 in any minute",
         "limit more: added: 1 at once, then one every second; at most 2 in any second, because burst is the whole amount",
-        "limit per_caller: removed, and its buckets in the process are forgotten",
+        "limit per_caller: removed",
         "route /**: limits: [per_caller] -> [each]",
         "route /more: added: builtin:echo",
     ] {

@@ -17,7 +17,6 @@ const MOST: usize = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) enum Takes {
     Exact(String),
-    /// All that begin with these characters.
     Prefix(String),
     Below(String),
 }
@@ -41,7 +40,6 @@ impl Takes {
     }
 }
 
-/// How a route of the other gateway is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Of those that take a request, the one of the highest rank.
@@ -75,7 +73,6 @@ pub(crate) struct Choice {
     pub(crate) decodes_slashes: bool,
 }
 
-/// A request that both are asked about.
 struct Probe<'d> {
     host: String,
     path: String,

@@ -60,7 +60,6 @@ impl Limit {
     }
 }
 
-/// A limit with its name and what is said above it.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) name: String,
@@ -68,7 +67,6 @@ pub(crate) struct Named {
     pub(crate) limit: Limit,
 }
 
-/// A known caller of the `consumer` identity.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) digest: String,
@@ -140,12 +138,10 @@ impl Draft {
         Some(name)
     }
 
-    /// Says of one more setting that it became this limit, and how the two compare.
     pub(crate) fn imported(&mut self, place: &Place, what: &str, limit: &str, outcome: Outcome) {
         self.find(place, what, Some(limit.to_owned()), outcome);
     }
 
-    /// Says one more difference of a limit, in the report and in the file.
     pub(crate) fn differ(&mut self, limit: &str, difference: &Difference) {
         let words = difference.words();
         for named in self.limits.iter_mut().filter(|named| named.name == limit) {
@@ -165,7 +161,6 @@ impl Draft {
         self.unclear.push((host.map(str::to_owned), difference));
     }
 
-    /// Says how all limits by address differ.
     pub(crate) fn differ_by_address(&mut self, difference: Difference) {
         self.addresses.push(difference);
     }
@@ -250,7 +245,6 @@ impl Draft {
         self.limits.len() < before
     }
 
-    /// Whether some limit counts by address.
     pub(crate) fn is_by_address(&self) -> bool {
         let mut scopes = self.limits.iter().flat_map(|named| &named.limit.per);
         scopes.any(|per| per == "address")
@@ -280,7 +274,6 @@ fn free(base: String, is_taken: impl Fn(&str) -> bool) -> String {
     names.find(|name| !is_taken(name)).unwrap_or(base)
 }
 
-/// Each text once, where it is first.
 pub(crate) fn distinct(texts: Vec<String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let is_new = |text: &String| seen.insert(text.clone());

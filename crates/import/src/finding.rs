@@ -25,7 +25,6 @@ impl fmt::Display for Place {
     }
 }
 
-/// What became of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub place: Place,
@@ -35,7 +34,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Says one more difference of a limit.
     pub(crate) fn add(&mut self, difference: Difference) {
         match &mut self.outcome {
             Outcome::Equal => self.outcome = Outcome::Differs(vec![difference]),
@@ -64,7 +62,6 @@ impl Outcome {
         Self::Differs(differences)
     }
 
-    /// In one or two words.
     pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Equal => "equal",
@@ -75,7 +72,6 @@ impl Outcome {
     }
 }
 
-/// One way in which a limit and its translation differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub what: String,

@@ -22,7 +22,7 @@ mod write;
 
 use std::path::Path;
 
-pub use detect::{detect, page};
+pub use detect::detect;
 use draft::Draft;
 pub use finding::{Difference, Favour, Finding, Outcome, Place};
 
@@ -58,7 +58,6 @@ impl Peer {
     }
 }
 
-/// A file's name, as messages call it, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
     pub name: String,
@@ -83,7 +82,6 @@ pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Vec<SourceFile>, String>;
 
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// The gateway that the files are of.
     pub peer: Peer,
     /// A configuration that `tollgate check` accepts.
     pub toml: String,
@@ -134,9 +132,6 @@ impl ImportError {
 }
 
 /// Translates `sources`, all of one gateway.
-///
-/// # Errors
-/// When they cannot be read, or what they would become is not a good configuration.
 pub fn import(sources: &[SourceFile], peer: Peer, read: Read<'_>) -> Result<Imported, ImportError> {
     let bytes: usize = sources.iter().map(|source| source.text.len()).sum();
     if bytes > TEXT_MAX {

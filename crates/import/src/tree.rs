@@ -87,7 +87,6 @@ const NO_LIMITS: [&str; 2] = [
     "resources",
     "kubectl.kubernetes.io/last-applied-configuration",
 ];
-/// Resources of Kubernetes that limit no requests.
 const WORKLOADS: [&str; 9] = [
     "CronJob",
     "DaemonSet",
@@ -100,7 +99,6 @@ const WORKLOADS: [&str; 9] = [
     "StatefulSet",
 ];
 
-/// All documents of all files.
 pub(crate) fn documents(sources: &[SourceFile]) -> Result<Vec<Node>, ImportError> {
     let mut documents = Vec::new();
     let mut left = MOST;
@@ -136,7 +134,6 @@ pub(crate) fn toml(source: &SourceFile) -> Result<Node, ImportError> {
     Ok(file.node(1, Value::Map(file.map(table.get_ref(), 0))))
 }
 
-/// A file's name, and where its lines end.
 struct File {
     name: Rc<str>,
     breaks: Vec<usize>,

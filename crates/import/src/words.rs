@@ -9,7 +9,6 @@ pub(crate) const MINUTE: u64 = 60 * SECOND;
 pub(crate) const HOUR: u64 = 60 * MINUTE;
 pub(crate) const DAY: u64 = 24 * HOUR;
 
-/// A whole number that no limit exceeds.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let number = text.parse().ok();
     number.filter(|number| *number <= 1_000_000_000)
@@ -20,7 +19,6 @@ pub(crate) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(address)
 }
 
-/// Whether a name or a text of another gateway speaks of limiting.
 pub(crate) fn is_of_limiting(text: &str) -> bool {
     let text = text.to_ascii_lowercase().replace(['-', '_'], "");
     LIMITING.iter().any(|word| text.contains(word))
@@ -85,39 +83,13 @@ const UNITS: [(&str, u64); 6] = [
 
 /// A duration as Go writes it: `1m30s`, `250ms`, `1.5s`. Below a microsecond it is cut off.
 pub(crate) fn go_duration(text: &str) -> Option<u64> {
-    let mut rest = text.trim();
-    if rest == "0" {
+    let text = text.trim();
+    if text == "0" {
         return Some(0);
     }
-    let mut nanos: u128 = 0;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let (number, behind) = rest.split_at(digits);
-        let end = behind
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(behind.len());
-        let (unit, behind) = behind.split_at(end);
-        let unit = match unit {
-            "ns" => 1,
-            "µs" | "μs" => 1_000,
-            unit => {
-                let known = UNITS.into_iter().filter(|(name, _)| *name != "d");
-                let mut found = known.filter(|(name, _)| *name == unit);
-                u128::from(found.next()?.1) * 1_000
-            }
-        };
-        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-        if whole.len() > 12 || part.len() > 9 || (whole.is_empty() && part.is_empty()) {
-            return None;
-        }
-        let digits = |text: &str| format!("0{text}").parse::<u128>().ok();
-        let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
-        nanos += digits(whole)? * unit + digits(part)? * unit / scale;
-        rest = behind;
-    }
-    (nanos > 0).then(|| u64::try_from(nanos / 1_000).ok())?
+    let duration: jiff::SignedDuration = text.parse().ok()?;
+    let micros = u64::try_from(duration.as_micros()).ok()?;
+    duration.is_positive().then_some(micros)
 }
 
 /// A text of a stranger for one line: control and direction characters become spaces, and what is too long is cut.

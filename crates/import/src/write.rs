@@ -12,9 +12,6 @@ use crate::{ImportError, Peer, SourceFile};
 use toml::Toml;
 
 /// Writes the draft. Routes that contradict others are taken out and noted.
-///
-/// # Errors
-/// When the result is no good configuration.
 pub(crate) fn checked(
     draft: &mut Draft,
     peer: Peer,
@@ -91,12 +88,10 @@ fn leave_out(draft: &mut Draft, route: &Route) {
     }
 }
 
-/// Whether `tollgate check` accepts the text.
 fn check(text: &str) -> Result<(), ConfigError> {
     tollgate_config::parse(text, "gateway.toml", &|_| None, Timestamp::default()).map(|_| ())
 }
 
-/// Whether Tollgate can count a limit.
 pub(crate) fn check_limit(named: &Named, has_identity: bool) -> Result<(), String> {
     let mut toml = Toml::default();
     if has_identity {
@@ -127,7 +122,6 @@ pub(crate) fn check_route(route: &Route) -> Result<(), String> {
     said(&toml.0)
 }
 
-/// Whether these servers make an upstream.
 pub(crate) fn check_upstream(servers: &[(String, u64)]) -> Result<(), String> {
     let mut toml = Toml::default();
     toml.upstream("app", servers);

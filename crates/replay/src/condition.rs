@@ -3,7 +3,6 @@
 use crate::log::Survey;
 use crate::outcome::{LimitOutcome, Outcome};
 
-/// A condition under which a replay says no.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub text: String,
@@ -28,9 +27,6 @@ enum What {
 
 impl Condition {
     /// Reads `[LIMIT.]WHAT > NUMBER[%]`, or with `>=`.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (left, right) = text
             .split_once('>')
@@ -53,15 +49,13 @@ impl Condition {
             "differ" => What::Differ,
             other => return Err(format!("`{other}` is nothing that is counted: {GRAMMAR}")),
         };
-        let (number, share) = match right.strip_suffix('%') {
-            Some(number) => (number.trim_end(), true),
-            None => (right, false),
+        let share = right.ends_with('%');
+        let value = if share {
+            self::share(right)
+        } else {
+            right.parse().ok()
         };
-        // Percent with four decimals are millionths.
-        let places = if share { 4 } else { 0 };
-        let value = crate::log::decimal(number.as_bytes(), places)
-            .filter(|_| share || !number.contains('.'))
-            .ok_or_else(|| format!("`{right}` is no number: {GRAMMAR}"))?;
+        let value = value.ok_or_else(|| format!("`{right}` is no number: {GRAMMAR}"))?;
         Ok(Self {
             text: text.to_owned(),
             limit,
@@ -72,10 +66,6 @@ impl Condition {
         })
     }
 
-    /// Reads every condition.
-    ///
-    /// # Errors
-    /// What is wrong with the first that cannot be read.
     pub fn parse_all(texts: &[String]) -> Result<Vec<Self>, String> {
         texts.iter().map(|text| Self::parse(text)).collect()
     }
@@ -152,6 +142,12 @@ impl Condition {
         };
         left > right || (self.or_equal && left == right)
     }
+}
+
+/// A share in percent, such as `0.1%`, in millionths.
+pub fn share(text: &str) -> Option<u64> {
+    let number = text.strip_suffix('%')?.trim_end();
+    crate::log::decimal(number.as_bytes(), 4)
 }
 
 const GRAMMAR: &str = "write `keys_refused > 0.1%` or `LIMIT.refused > 10`; refused, keys_refused, newly_refused, \

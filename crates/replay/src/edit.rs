@@ -18,9 +18,6 @@ pub fn table(name: &str, per: &str, choice: &Choice, evidence: &[String]) -> Str
 
 /// The file with the limit in it, in shadow mode. A limit that is in force stays as it is, and `NAME_suggested` beside
 /// it is only counted; one that is in shadow mode already gets the numbers.
-///
-/// # Errors
-/// What is wrong with the file.
 pub fn written(
     text: &str,
     name: &str,
@@ -83,7 +80,6 @@ pub fn written(
     Ok((document.to_string(), target))
 }
 
-/// The identity `caller`, read from `source`, unless the file has one.
 fn add_caller(document: &mut DocumentMut, source: &str) {
     let identities = nested(document, "identities");
     if !identities.contains_key("caller") {
@@ -100,11 +96,12 @@ fn parsed(text: &str) -> Result<DocumentMut, String> {
 }
 
 /// The file laid out evenly: one blank around `=`, one blank line between tables; comments stay.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn formatted(text: &str) -> Result<String, String> {
-    let document = parsed(text)?;
+    let values = |text: &str| {
+        text.parse::<toml::Table>()
+            .map_err(|error| error.to_string())
+    };
+    let meant = values(text)?;
     let mut lines: Vec<String> = Vec::new();
     // Only blanks at the ends of lines, blank lines and those around `=` change, so that the meaning cannot.
     let spans = multi_line(text);
@@ -138,38 +135,8 @@ pub fn formatted(text: &str) -> Result<String, String> {
     }
     let mut laid_out = lines.join("\n");
     laid_out.push('\n');
-    let again = parsed(&laid_out)?;
-    if plain(again.as_table()) == plain(document.as_table()) {
-        Ok(laid_out)
-    } else {
-        Ok(text.to_owned())
-    }
-}
-
-/// The values without the blanks and comments around them.
-fn plain(table: &Table) -> String {
-    let mut table = table.clone();
-    strip(&mut table);
-    table.to_string()
-}
-
-fn strip(table: &mut Table) {
-    table.decor_mut().clear();
-    for (mut key, item) in table.iter_mut() {
-        key.leaf_decor_mut().clear();
-        key.dotted_decor_mut().clear();
-        match item {
-            Item::Table(table) => strip(table),
-            Item::ArrayOfTables(tables) => tables.iter_mut().for_each(strip),
-            Item::Value(value) => {
-                value.decor_mut().clear();
-                if let Value::Array(array) = value {
-                    array.fmt();
-                }
-            }
-            Item::None => {}
-        }
-    }
+    let is_same = values(&laid_out).is_ok_and(|values| values == meant);
+    Ok(if is_same { laid_out } else { text.to_owned() })
 }
 
 /// Lines that belong to values of several lines: strings with three quotes, arrays.
@@ -301,7 +268,6 @@ fn add_to_routes(document: &mut DocumentMut, limit: Option<&str>, target: &str) 
     }
 }
 
-/// Whether a route's entry names this limit: by name, or as a table with a cost.
 fn names(item: &Value, name: &str) -> bool {
     item.as_str() == Some(name)
         || item

@@ -27,7 +27,6 @@ impl Order {
     }
 }
 
-/// Events in the order in which they were read, or sorted.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     order: Order,

@@ -17,7 +17,6 @@ use tollgate_limit::words::span;
 const TEMPLATE: &str = include_str!("html/report.html");
 const SCRIPT: &str = include_str!("html/report.js");
 
-/// The report of a replay; with what one of its limits needs, where that was worked out.
 pub fn replay(survey: &Survey, outcome: &Outcome, limit: Option<(&str, &Suggestion)>) -> String {
     let mut data = json!({ "replay": document(survey, outcome) });
     data["replay"]["series"] = json!(outcome.series);
@@ -34,15 +33,11 @@ pub fn suggestion(survey: &Survey, suggestion: &Suggestion) -> String {
     page("Tollgate suggest", &data)
 }
 
-/// The document of a suggestion, with what its pictures are drawn from.
 fn pictured(survey: &Survey, suggestion: &Suggestion) -> Value {
     let map = &suggestion.map;
     let rates: Vec<&str> = map.rates.iter().map(|rate| &*rate.text).collect();
-    let nearest = suggestion.nearest.iter().map(|(key, need)| {
-        let rates = map.rates.iter();
-        let bursts = rates.map(|rate| need.burst(rate.amount, rate.period));
-        json!({ "key": key, "bursts": bursts.collect::<Vec<u64>>() })
-    });
+    let nearest = suggestion.nearest.iter();
+    let nearest = nearest.map(|(key, bursts)| json!({ "key": key, "bursts": bursts }));
     let mut document = suggestion.document(survey, "");
     document["nearest"] = nearest.collect();
     document["map"] = json!({ "rates": rates, "bursts": map.bursts, "refused": map.refused });

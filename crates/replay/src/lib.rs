@@ -9,13 +9,10 @@ pub mod edit;
 mod events;
 mod floods;
 pub mod html;
-pub mod hull;
-mod interner;
 mod keys;
 mod lint;
 pub mod log;
 mod outcome;
-mod peaks;
 mod picture;
 mod replay;
 pub mod report;
@@ -25,8 +22,9 @@ mod subject;
 #[cfg(test)]
 mod tests;
 pub mod suggest;
+mod windows;
 
-pub use condition::Condition;
+pub use condition::{Condition, share};
 pub use outcome::{Against, Change, Counts, Example, Key, LimitOutcome, Outcome, Peak, Recorded};
 pub use replay::Traffic;
 pub use simulation::{Response, Simulation};

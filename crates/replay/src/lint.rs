@@ -1,9 +1,8 @@
-//! What traffic says of a file: limits that no request draws from or that a tighter one hides, key headers that requests
-//! lack, forwarding headers that are not trusted.
+//! What traffic says of a file: limits that no request draws from, key headers that requests lack, forwarding headers that are not trusted.
 
 use tollgate_limit::words::span;
-use tollgate_limit::{Kind, Limit, Micros, Mode};
-use tollgate_policy::{Policy, Scope};
+use tollgate_limit::{Micros, Mode};
+use tollgate_policy::Scope;
 
 use crate::outcome::Outcome;
 use crate::replay::Traffic;
@@ -58,15 +57,6 @@ pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
                 "{share} % of requests do not draw from it: another route, or no key"
             ));
         }
-        if limit.counts.refused == 0
-            && let Some(tighter) = tighter(policy, place)
-            && outcome.limits[tighter].counts.refused > 0
-        {
-            warn(format!(
-                "it refused nothing and cannot: `{}` is on the same routes, split alike, and tighter in rate and burst",
-                policy.rules[tighter].name
-            ));
-        }
         if let Some(caveat) = subject.caveat(place, survey) {
             warn(caveat.to_owned());
         }
@@ -81,51 +71,6 @@ pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
         ));
     }
     outcome.warnings.extend(warnings);
-}
-
-/// An enforced limit on every route of the rule at `place`, split alike, that refuses whenever this rule would.
-fn tighter(policy: &Policy, place: usize) -> Option<usize> {
-    let rule = &policy.rules[place];
-    let is_with = |other: usize| {
-        let mut routes = policy.routes.iter();
-        routes.all(|route| {
-            let cost_of = |rule: usize| {
-                let mut limits = route.limits.iter();
-                limits
-                    .find(|limit| limit.rule == rule)
-                    .map(|limit| limit.cost.as_ref().unwrap_or(&policy.rules[rule].cost))
-            };
-            cost_of(place).is_none_or(|cost| cost_of(other) == Some(cost))
-        })
-    };
-    policy.rules.iter().enumerate().position(|(other, tight)| {
-        other != place
-            && tight.scope == rule.scope
-            && tight.live.mode == Mode::Enforce
-            && tight.live.enforce_for >= rule.live.enforce_for
-            && [tight, rule]
-                .iter()
-                .all(|rule| rule.tiers.is_empty() && rule.settle.is_none())
-            && is_tighter(&tight.live, &rule.live)
-            && is_with(other)
-    })
-}
-
-fn is_tighter(one: &Limit, other: &Limit) -> bool {
-    let (Some(tight), Some(wide)) = (one.algorithm.quota(), other.algorithm.quota()) else {
-        return false;
-    };
-    let rate = |amount: u64, period: Micros| u128::from(amount) * u128::from(period.0);
-    let kinds = (one.algorithm.kind(), other.algorithm.kind());
-    match kinds {
-        (Kind::TokenBucket, Kind::TokenBucket) => {
-            rate(tight.amount, wide.period) <= rate(wide.amount, tight.period)
-                && tight.burst <= wide.burst
-                && tight != wide
-        }
-        (one, other) if one == other => tight.period == wide.period && tight.amount < wide.amount,
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -194,36 +139,5 @@ mod tests {
         assert!(!said.contains("do not have"), "{said}");
         let trusting = format!("[address]\ntrusted_proxies = [\"192.0.2.0/24\"]\n{file}");
         assert!(!warnings(&trusting, &some).contains("forwarded them"));
-    }
-
-    #[test]
-    fn lint_names_a_limit_that_a_tighter_one_hides() {
-        let requests = [("192.0.2.1", Some("k")); 30];
-        let limits = |inner: &str, outer: &str| {
-            by_key(
-                &format!("inner = {{ {inner} }}\nouter = {{ {outer} }}\n{UNUSED}"),
-                "\"inner\", \"outer\"",
-            )
-        };
-        let tight = "rate = \"1/minute\", burst = 5, per = \"tenant\"";
-        let hidden = "limit `outer`: it refused nothing and cannot: `inner` is on the same routes";
-        let wide = "rate = \"2/minute\", burst = 6, per = \"tenant\"";
-        let said = warnings(&limits(tight, wide), &requests);
-        assert!(said.contains(hidden), "{said}");
-        for other in [
-            // A smaller burst, a lower rate, another key.
-            "rate = \"2/minute\", burst = 4, per = \"tenant\"",
-            "rate = \"1/hour\", burst = 600, per = \"tenant\"",
-            "rate = \"2/minute\", burst = 60, per = \"address\"",
-        ] {
-            let said = warnings(&limits(tight, other), &requests);
-            assert!(
-                !said.contains("refused nothing and cannot"),
-                "{other}: {said}"
-            );
-        }
-        let shadow = format!("{tight}, mode = \"shadow\"");
-        let said = warnings(&limits(&shadow, wide), &requests);
-        assert!(!said.contains("refused nothing and cannot"), "{said}");
     }
 }

@@ -1,20 +1,19 @@
 //! What came of a replay: by limit and key, between two policies, over time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::classes::Class;
-use crate::peaks::Peaks;
 use crate::replay::{Judgement, Traffic};
 use crate::report::counted;
 use crate::subject::Subject;
+use crate::windows::Window;
 
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The limits of the candidate, in the order of its file.
     pub limits: Vec<LimitOutcome>,
-    /// Requests that the candidate admits and refuses, all limits together.
     pub admitted: u64,
     pub refused: u64,
     /// Requests whose verdict is in the log, and how many of them the candidate judges otherwise.
@@ -66,7 +65,6 @@ pub struct Counts {
     pub keys_refused: u64,
 }
 
-/// Units in any second and any minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Peak {
     pub per_second: u64,
@@ -80,7 +78,6 @@ pub struct Key {
     pub refused: u64,
 }
 
-/// What the candidate judges otherwise than the policy it is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Against {
     /// Refused by the candidate only.
@@ -111,44 +108,29 @@ pub struct Example {
     pub requests: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RuleStats {
     live: Vec<KeyStats>,
     candidate: Vec<KeyStats>,
-    peaks: Peaks,
+    second: Window,
+    minute: Window,
 }
 
-/// What one key asked for, and lost.
+impl RuleStats {
+    fn new() -> Self {
+        Self {
+            live: Vec::new(),
+            candidate: Vec::new(),
+            second: Window::of(1_000_000),
+            minute: Window::of(60_000_000),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyStats {
     requests: u64,
     refused: u64,
-}
-
-/// The most units in any span of one length.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Window {
-    within: VecDeque<(u64, u64)>,
-    sum: u64,
-    pub(crate) most: u64,
-}
-
-impl Window {
-    /// Adds units at a moment that is no earlier than the last.
-    pub(crate) fn add(&mut self, at: u64, units: u64, span: u64) {
-        while let Some(&(first, units)) = self.within.front()
-            && at - first >= span
-        {
-            self.within.pop_front();
-            self.sum = self.sum.saturating_sub(units);
-        }
-        match self.within.back_mut() {
-            Some((last, sum)) if *last == at => *sum = sum.saturating_add(units),
-            _ => self.within.push_back((at, units)),
-        }
-        self.sum = self.sum.saturating_add(units);
-        self.most = self.most.max(self.sum);
-    }
 }
 
 impl Outcome {
@@ -165,30 +147,26 @@ impl Outcome {
             series: vec![[0; 2]; steps],
             step,
             from: traffic.survey.from,
-            stats: (0..rules).map(|_| RuleStats::default()).collect(),
+            stats: (0..rules).map(|_| RuleStats::new()).collect(),
             against: (traffic.subjects.len() > 1).then(Against::default),
             ..Self::default()
         }
     }
 
-    /// Counts what policy number `place` said of one request.
-    pub(crate) fn count(&mut self, place: usize, class: &Class<'_>, verdict: &Judgement, at: u64) {
-        if place > 0 {
-            return;
-        }
+    pub(crate) fn count(&mut self, class: &Class, verdict: &Judgement, at: u64) {
         self.admitted += u64::from(verdict.admitted);
         self.refused += u64::from(!verdict.admitted);
         let step = usize::try_from((at - self.from) / self.step).unwrap_or(usize::MAX);
         if let Some(counts) = self.series.get_mut(step) {
             counts[usize::from(!verdict.admitted)] += 1;
         }
-        if let Some(recorded) = class.recorded() {
+        if let Some(recorded) = class.recorded {
             self.recorded.admitted += u64::from(recorded);
             self.recorded.refused += u64::from(!recorded);
             self.recorded.differ += u64::from(recorded != verdict.admitted);
         }
         let mut last = None;
-        for (at_charge, charge) in class.charges(place).iter().enumerate() {
+        for (at_charge, charge) in class.sides[0].charges.iter().enumerate() {
             if verdict.judged & (1 << at_charge) == 0 {
                 continue;
             }
@@ -198,7 +176,8 @@ impl Outcome {
             let keys = if last.replace(charge.rule) == Some(charge.rule) {
                 &mut stats.candidate
             } else {
-                stats.peaks.add(at, charge.key, charge.cost);
+                stats.second.add(at, charge.key, charge.cost);
+                stats.minute.add(at, charge.key, charge.cost);
                 &mut stats.live
             };
             let stats = at_least(keys, charge.key as usize);
@@ -207,8 +186,7 @@ impl Outcome {
         }
     }
 
-    /// Notes where two policies differ.
-    pub(crate) fn compare(&mut self, class: &Class<'_>, admitted: &[bool]) {
+    pub(crate) fn compare(&mut self, class: &Class, admitted: &[bool]) {
         let (Some(against), [candidate, live]) = (&mut self.against, admitted) else {
             return;
         };
@@ -219,7 +197,7 @@ impl Outcome {
         };
         change.requests += 1;
         // By the key of the first limit that the one who refuses would enforce.
-        let charges = class.charges(place);
+        let charges = &class.sides[place].charges;
         let enforced = charges.iter().find(|charge| charge.enforced);
         if let Some(charge) = enforced.or(charges.first()) {
             let key = (charge.rule, charge.key);
@@ -258,10 +236,9 @@ impl Outcome {
         crate::lint::lint(self, traffic);
     }
 
-    fn limit(&mut self, rule: usize, subject: &Subject<'_>, traffic: &Traffic<'_>) -> LimitOutcome {
+    fn limit(&self, rule: usize, subject: &Subject<'_>, traffic: &Traffic<'_>) -> LimitOutcome {
         let file = &subject.policy.rules[rule];
-        let stats = std::mem::take(&mut self.stats[rule]);
-        let [per_second, per_minute] = stats.peaks.most;
+        let stats = &self.stats[rule];
         let mut lost: Vec<(usize, &KeyStats)> = stats.live.iter().enumerate().collect();
         lost.retain(|(_, key)| key.refused > 0);
         lost.sort_by_key(|(place, key)| (u64::MAX - key.refused, *place));
@@ -288,8 +265,8 @@ impl Outcome {
                 .is_some()
                 .then(|| Counts::of(&stats.candidate)),
             peak: Peak {
-                per_second,
-                per_minute,
+                per_second: stats.second.most,
+                per_minute: stats.minute.most,
             },
             top: top.collect(),
         }

@@ -48,7 +48,6 @@ pub(crate) fn over_time(outcome: &Outcome) -> String {
     text
 }
 
-/// Ends a line, without blanks at its end.
 fn end_line(text: &mut String) {
     text.truncate(text.trim_end_matches(' ').len());
     text.push('\n');

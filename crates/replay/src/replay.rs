@@ -7,9 +7,8 @@ use http::StatusCode;
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
-use crate::classes::{CHARGES, Class, Classes, Facts};
+use crate::classes::{Class, Classes, small};
 use crate::events::{Event, Events, Order};
-use crate::interner::Interner;
 use crate::log::{self, Options, ReadError, Record, Survey, is_recorded_refusal};
 use crate::outcome::Outcome;
 use crate::request::{Names, Request};
@@ -32,9 +31,6 @@ pub struct Traffic<'p> {
 
 impl<'p> Traffic<'p> {
     /// Reads `files` for one policy, or for a candidate and the one it is compared with.
-    ///
-    /// # Errors
-    /// When a file cannot be opened.
     pub fn read(
         files: &[PathBuf],
         options: &Options,
@@ -71,17 +67,19 @@ impl<'p> Traffic<'p> {
         });
         let judged: Vec<Vec<bool>> = judged.collect();
         for event in self.events.sorted() {
-            let Some(class) = self.classes.get(event.class) else {
+            let Some(class) = self.classes.get_index(event.class as usize) else {
                 continue;
             };
             let mut admitted: SmallVec<[bool; 2]> = SmallVec::new();
             for (place, simulation) in simulations.iter_mut().enumerate() {
                 let subject = &self.subjects[place];
-                let verdict = one(simulation, subject, &judged[place], &class, place, event);
-                outcome.count(place, &class, &verdict, event.at);
+                let verdict = one(simulation, subject, &judged[place], class, place, event);
+                if place == 0 {
+                    outcome.count(class, &verdict, event.at);
+                }
                 admitted.push(verdict.admitted);
             }
-            outcome.compare(&class, &admitted);
+            outcome.compare(class, &admitted);
         }
         outcome.finish(self);
         outcome
@@ -101,11 +99,11 @@ fn one(
     simulation: &mut Simulation,
     subject: &Subject<'_>,
     judged: &[bool],
-    class: &Class<'_>,
+    class: &Class,
     place: usize,
     event: Event,
 ) -> Judgement {
-    let charges = class.charges(place);
+    let Side { route, charges } = &class.sides[place];
     let mut verdict = Judgement {
         admitted: true,
         judged: 0,
@@ -147,12 +145,12 @@ fn one(
     match decision {
         Some(Decision::Allow(permit)) => {
             unpaid(permit.outcomes());
-            let limits = class
-                .route(place)
-                .map_or(&[][..], |route| &subject.policy.routes[route].limits);
+            let limits = route.map_or(&[][..], |route| {
+                &subject.policy.routes[route as usize].limits
+            });
             let rules = || limits.iter().map(|limit| &subject.policy.rules[limit.rule]);
             let owed = Owed::new(rules());
-            let mut response = class.response().unwrap_or(UNKNOWN);
+            let mut response = class.response.unwrap_or(UNKNOWN);
             let mut settles = rules().filter_map(|rule| rule.settle.as_ref());
             if settles.any(is_told_by_response) {
                 // No log holds what the response said: the estimate stays charged.
@@ -174,10 +172,6 @@ struct Gathering<'p> {
     wanted: HashSet<HeaderName>,
     /// Whether what comes of a request can change what it is charged.
     settles: bool,
-    /// Whether a request's client decides everything, and the classes of clients that are known then.
-    by_client: bool,
-    clients: Interner,
-    known: Vec<u32>,
 }
 
 impl<'p> Gathering<'p> {
@@ -192,9 +186,6 @@ impl<'p> Gathering<'p> {
             .iter()
             .any(|policy| policy.rules.iter().any(settles));
         Self {
-            by_client: wanted.is_empty() && !settles && subjects.iter().all(Subject::is_by_client),
-            clients: Interner::default(),
-            known: Vec::new(),
             wanted,
             settles,
             traffic: Traffic {
@@ -208,26 +199,13 @@ impl<'p> Gathering<'p> {
     }
 
     fn add(&mut self, record: &Record<'_>, at: u64) {
-        let is_plain = self.by_client && is_plain(record);
-        let client = record.client.as_deref().unwrap_or_default();
-        let known = self.clients.get(client).filter(|_| is_plain);
-        let class = match known {
-            Some(number) => self.known[number as usize],
-            None => {
-                let class = self.class(record, at);
-                if is_plain {
-                    self.clients.number(client);
-                    self.known.push(class);
-                }
-                class
-            }
-        };
         let lasting = record.duration.unwrap_or_default();
-        self.traffic.events.push(Event {
+        let event = Event {
             at,
             lasting: u32::try_from(lasting).unwrap_or(u32::MAX),
-            class,
-        });
+            class: self.class(record, at),
+        };
+        self.traffic.events.push(event);
     }
 
     /// The distinct request that this is one of.
@@ -235,15 +213,15 @@ impl<'p> Gathering<'p> {
         let traffic = &mut self.traffic;
         let request = Request::new(record, &self.wanted, &mut traffic.names);
         let subjects = traffic.subjects.iter_mut();
-        let sides: SmallVec<[Side; 2]> = subjects
-            .map(|subject| subject.side(request.as_ref(), record, at))
-            .collect();
-        let facts = Facts {
+        let class = Class {
+            sides: subjects
+                .map(|subject| subject.side(request.as_ref(), record, at))
+                .collect(),
             recorded: recorded(record),
             was_refused: is_recorded_refusal(record),
             response: self.settles.then(|| response(record)).flatten(),
         };
-        traffic.classes.number(&sides, facts)
+        small(traffic.classes.insert_full(class).0)
     }
 
     fn finish(mut self, mut survey: Survey) -> Traffic<'p> {
@@ -258,25 +236,6 @@ impl<'p> Gathering<'p> {
         self.traffic.survey = survey;
         self.traffic
     }
-}
-
-/// Whether nothing of a request but its client can matter: its target is as plain as any, and has one reading.
-fn is_plain(record: &Record<'_>) -> bool {
-    if record.own.is_some()
-        || record.key.is_some()
-        || record.cost.is_some()
-        || record.host.is_some()
-        || is_recorded_refusal(record)
-    {
-        return false;
-    }
-    let mut last = 0;
-    record.target.first() == Some(&b'/')
-        && record.target.iter().all(|&byte| {
-            let is_step = last == b'/' && matches!(byte, b'/' | b'.');
-            last = byte;
-            !is_step && (byte.is_ascii_alphanumeric() || b"/_-.~?=&+,:@!*".contains(&byte))
-        })
 }
 
 fn recorded(record: &Record<'_>) -> Option<bool> {
@@ -309,6 +268,9 @@ fn response(record: &Record<'_>) -> Option<Response> {
 fn is_told_by_response(settle: &Settle) -> bool {
     !matches!(settle.from, SettleFrom::Bytes { .. })
 }
+
+/// The charges of a request that are judged under one policy.
+const CHARGES: usize = 32;
 
 /// Of a log without statuses: what is charged stays charged.
 const UNKNOWN: Response = Response {

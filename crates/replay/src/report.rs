@@ -22,7 +22,6 @@ pub enum Format {
     Markdown,
 }
 
-/// The report of a replay.
 pub fn replay(survey: &Survey, outcome: &Outcome, format: Format) -> String {
     match format {
         Format::Text => text(survey, outcome),
@@ -54,7 +53,6 @@ pub(crate) fn head(survey: &Survey, warnings: &[String]) -> Value {
     })
 }
 
-/// A replay's outcome as one JSON document.
 pub fn document(survey: &Survey, outcome: &Outcome) -> Value {
     let mut document = head(survey, &outcome.warnings);
     document["admitted"] = outcome.admitted.into();
@@ -88,7 +86,6 @@ fn limit(limit: &LimitOutcome) -> Value {
     }
 }
 
-/// What was read, for people.
 pub(crate) fn read_words(survey: &Survey) -> String {
     let mut text = format!(
         "{} lines, {} requests",
@@ -245,7 +242,6 @@ fn markdown(survey: &Survey, outcome: &Outcome) -> String {
     text
 }
 
-/// A field of a CSV.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

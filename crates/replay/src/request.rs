@@ -10,11 +10,10 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri};
 
-use crate::interner::Interner;
+use crate::classes::Interner;
 use crate::log::Record;
 use tollgate_policy::descriptor::normal_host;
 
-/// What the policy needs to know of a request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,

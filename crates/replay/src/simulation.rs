@@ -3,8 +3,7 @@
 //! Every bucket is in the process and begins full. A request holds its permit as long as it lasted; what its response
 //! makes of the charge is settled when it ends, by the code that serves. Limits that learn from the upstream learn nothing.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
@@ -23,8 +22,7 @@ pub struct Simulation {
     limiter: Limiter,
     at: u64,
     /// By their ends, and those by their order.
-    running: BinaryHeap<Reverse<(u64, u64)>>,
-    held: std::collections::HashMap<u64, Running, foldhash::fast::FixedState>,
+    running: BTreeMap<(u64, u64), Running>,
     next: u64,
 }
 
@@ -61,22 +59,19 @@ impl Simulation {
             limits,
             limiter,
             at: start.as_micros(),
-            running: BinaryHeap::new(),
-            held: std::collections::HashMap::default(),
+            running: BTreeMap::new(),
             next: 0,
         }
     }
 
     /// Lets time pass up to `moment`; what ends until then ends.
     pub fn advance_to(&mut self, moment: u64) {
-        while let Some(&Reverse((end, number))) = self.running.peek()
-            && end <= moment
+        while let Some(first) = self.running.first_entry()
+            && first.key().0 <= moment
         {
-            self.running.pop();
+            let ((end, _), running) = first.remove_entry();
             self.turn(end);
-            if let Some(running) = self.held.remove(&number) {
-                running.end();
-            }
+            running.end();
         }
         self.turn(moment);
     }
@@ -91,12 +86,10 @@ impl Simulation {
         self.clock.now()
     }
 
-    /// The limit of this index, as it is in the process.
     pub fn limit(&self, index: usize) -> &Arc<Limit> {
         &self.limits[index]
     }
 
-    /// The limiter, whose buckets are all in the process.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
@@ -119,8 +112,7 @@ impl Simulation {
         if end <= self.at {
             return running.end();
         }
-        self.running.push(Reverse((end, self.next)));
-        self.held.insert(self.next, running);
+        self.running.insert((end, self.next), running);
         self.next += 1;
     }
 }

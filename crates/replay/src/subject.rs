@@ -8,15 +8,13 @@ use std::sync::Arc;
 use http::header::HeaderName;
 use smallvec::SmallVec;
 
-use crate::interner::Interner;
+use crate::classes::{Interner, small};
 use crate::log::{Kind, Own, Record};
 use crate::request::{Names, Request};
 use needs::Needs;
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{Limit, Mode};
 use tollgate_policy::identity::keys;
-use tollgate_policy::identity::{Identity, Source};
-use tollgate_policy::routes::pattern::{HostPattern, Segment};
 use tollgate_policy::{Cost, Match, Peer, Policy, Rule};
 
 /// A policy, and the keys that requests have under each of its rules.
@@ -89,28 +87,6 @@ impl<'p> Subject<'p> {
             wanted.extend(self.policy.address.header.names());
         }
         wanted
-    }
-
-    /// Whether the client's address alone decides what a request draws from.
-    pub(crate) fn is_by_client(&self) -> bool {
-        let [route] = self.policy.routes.as_slice() else {
-            return false;
-        };
-        let pattern = &route.pattern;
-        let is_any = pattern.host == HostPattern::Any
-            && pattern.methods.is_empty()
-            && pattern.headers.is_empty()
-            && matches!(pattern.path.as_slice(), [Segment::Rest]);
-        let is_plain = |needs: &Needs| {
-            !needs.is_identity() && needs.price.is_none() && !needs.length && !needs.method
-        };
-        let has_path = |identity: &Identity| {
-            identity
-                .sources
-                .iter()
-                .any(|source| matches!(source, Source::Path(_)))
-        };
-        is_any && self.needs.iter().all(is_plain) && !self.policy.identities.iter().any(has_path)
     }
 
     pub(crate) fn side(&mut self, request: Option<&Request>, record: &Record<'_>, at: u64) -> Side {
@@ -211,7 +187,6 @@ impl<'p> Subject<'p> {
         enforced: bool,
     ) {
         let key = self.keys[rule].number(key);
-        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         side.charges.push(Charge {
             rule: small(rule),
             limit: small(limit),

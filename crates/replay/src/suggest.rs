@@ -3,7 +3,6 @@
 mod words;
 
 use crate::floods::floods;
-use crate::hull::Need;
 use crate::keys::{ByKey, Requests, by_key};
 use crate::replay::Traffic;
 
@@ -41,15 +40,14 @@ pub struct Suggestion {
     pub frontier_admitted: Vec<Corner>,
     pub floods: Vec<(String, String)>,
     pub choices: Vec<(&'static str, Choice)>,
-    /// What the ten keys that need most need, without floods: a picture's lines.
-    pub nearest: Vec<(String, Need)>,
+    /// The bursts of the ten keys that need most, without floods, at the rates of the map: a picture's lines.
+    pub nearest: Vec<(String, Vec<u64>)>,
     /// The map of a picture: at every rate and burst how many keys are refused.
     pub map: Map,
     /// The length of the log, microseconds.
     pub span: u64,
     /// What a difference of two moments may be off by, microseconds.
     pub blur: u64,
-    /// Whether all requests cost the same.
     pub equal_costs: bool,
 }
 
@@ -84,9 +82,6 @@ pub struct Choice {
 }
 
 /// Works a limit's numbers out. The traffic's events are used up.
-///
-/// # Errors
-/// Why the log cannot tell.
 pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggestion, String> {
     if traffic.survey.requests == 0 {
         return Err("no request could be read".into());
@@ -102,8 +97,8 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
         events: &mut traffic.events,
         classes: &traffic.classes,
         keys: subject.keys[ask.rule].len(),
-        is_censored: traffic.survey.recorded_refused > 0,
     };
+    let is_censored = traffic.survey.recorded_refused > 0;
     let by_key = by_key(requests, ask.rule)?;
     if by_key.requests == 0 {
         return Err("no request of the log draws from this limit".into());
@@ -118,30 +113,26 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
     for flood in &floods {
         is_flood[flood.key] = true;
     }
-    // The needs of many keys joined are what the neediest of them needs at each rate.
-    let joined = |with_floods: bool| {
-        let mut need = Need::default();
-        for (key, is_flood) in by_key.keys.iter().zip(&is_flood) {
-            if with_floods || !is_flood {
-                need.join(&key.need);
-            }
-        }
-        need
-    };
-    let frontier = |need: &Need| -> Vec<Corner> {
-        let corner = |rate: &Rate| Corner {
-            rate: rate.clone(),
-            burst: need.burst(rate.amount, rate.period),
-            bar: rate.bar(blur),
+    let at_rate = |rate| AtRate::new(&by_key, &is_flood, rate, ask.refuse, is_censored);
+    let mut needs: Vec<AtRate> = rates.iter().map(at_rate).collect();
+    let frontier = |burst: fn(&AtRate) -> Option<u64>| -> Vec<Corner> {
+        let corner = |at: &AtRate| {
+            Some(Corner {
+                rate: at.rate.clone(),
+                burst: burst(at)?,
+                bar: at.rate.bar(blur),
+            })
         };
-        rates.iter().map(corner).collect()
+        needs.iter().filter_map(corner).collect()
     };
-    let (all, without) = (frontier(&joined(true)), frontier(&joined(false)));
-    let admitted = by_key.admitted.as_ref().map(frontier).unwrap_or_default();
-    let chosen = choose(&by_key, &is_flood, &without, ask.refuse);
+    let all = frontier(|at| Some(at.all));
+    let without = frontier(|at| Some(at.ordinary));
+    let admitted = frontier(|at| at.admitted);
+    needs.sort_by(|one, other| one.rate.faster_than(&other.rate));
+    let chosen = choose(&needs, blur);
     let mut choices: Vec<(&'static str, Choice)> = Vec::new();
     for (name, rate, burst) in chosen {
-        let (keys_refused, requests_refused) = by_key.refused(rate.amount, rate.period, burst);
+        let (keys_refused, requests_refused) = by_key.refused(&rate, burst);
         let choice = Choice {
             per_minute: Some(rate.per_minute(burst)),
             bar: rate.bar(blur),
@@ -171,8 +162,8 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
             .iter()
             .map(|flood| (words(flood.key), flood.why.clone()))
             .collect(),
-        nearest: nearest(&by_key, &is_flood, &choices, &rates, words),
-        map: map(&by_key, &rates, &all),
+        nearest: nearest(&by_key, &is_flood, &choices, &needs, words),
+        map: map(&needs),
         frontier: all,
         frontier_without_floods: without,
         frontier_admitted: admitted,
@@ -183,47 +174,79 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
     })
 }
 
+/// What the keys need at one rate.
+struct AtRate {
+    rate: Rate,
+    /// The least burst with which no request is refused.
+    all: u64,
+    /// The same without floods.
+    ordinary: u64,
+    /// The same of the requests that a limiter had admitted; `None`: it had refused none.
+    admitted: Option<u64>,
+    /// The least burst with which no more ordinary keys lose requests than may.
+    tight: u64,
+    /// How many keys each burst of the ladder refuses.
+    refused: Vec<u64>,
+}
+
+impl AtRate {
+    fn new(
+        by_key: &ByKey<'_>,
+        is_flood: &[bool],
+        rate: &Rate,
+        refuse: u64,
+        is_censored: bool,
+    ) -> Self {
+        let bursts = by_key.bursts(rate, false);
+        let mut ordinary: Vec<u64> = Vec::new();
+        let mut refused: Vec<u64> = ladder().map(|_| 0).collect();
+        for ((key, is_flood), need) in by_key.keys.iter().zip(is_flood).zip(&bursts) {
+            if key.requests > 0 && !is_flood {
+                ordinary.push(*need);
+            }
+            for (burst, refused) in ladder().zip(&mut refused) {
+                *refused += u64::from(burst < *need);
+            }
+        }
+        ordinary.sort_unstable();
+        let lost = u128::from(refuse) * (ordinary.len() as u128) / 1_000_000;
+        let place = ordinary
+            .len()
+            .saturating_sub(usize::try_from(lost).unwrap_or(0) + 1);
+        Self {
+            rate: rate.clone(),
+            all: bursts.iter().copied().max().unwrap_or(0),
+            ordinary: ordinary.last().copied().unwrap_or(0),
+            admitted: is_censored.then(|| by_key.bursts(rate, true).into_iter().max().unwrap_or(0)),
+            tight: ordinary.get(place).copied().unwrap_or(1).max(1),
+            refused,
+        }
+    }
+}
+
 /// Rate and burst of each choice. A rate is chosen by what burst it takes: the slowest whose burst is at most what it
 /// yields in a minute.
-fn choose(
-    by_key: &ByKey<'_>,
-    is_flood: &[bool],
-    without: &[Corner],
-    refuse: u64,
-) -> Vec<(&'static str, Rate, u64)> {
-    let mut corners: Vec<&Corner> = without.iter().collect();
-    corners.sort_by(|one, other| one.rate.faster_than(&other.rate));
+fn choose(needs: &[AtRate], blur: u64) -> Vec<(&'static str, Rate, u64)> {
     let fits = |rate: &Rate, burst: u64| {
         u128::from(burst) * u128::from(rate.period) <= u128::from(rate.amount) * u128::from(MINUTE)
     };
-    let pick = |burst: &dyn Fn(&Corner) -> u64| {
-        let mut corners = corners.iter();
-        corners.position(|corner| fits(&corner.rate, burst(corner)))
-    };
-    let safe = |corner: &Corner| corner.burst.saturating_add(corner.bar).max(1);
-    let quantile = |corner: &Corner| {
-        let rate = &corner.rate;
-        let keys = by_key.keys.iter().zip(is_flood);
-        let ordinary = keys.filter(|(key, is_flood)| !**is_flood && key.requests > 0);
-        let bursts = ordinary.map(|(key, _)| key.need.burst(rate.amount, rate.period));
-        let mut bursts: Vec<u64> = bursts.collect();
-        bursts.sort_unstable();
-        let lost = u128::from(refuse) * (bursts.len() as u128) / 1_000_000;
-        let lost = usize::try_from(lost).unwrap_or(0);
-        let place = bursts.len().saturating_sub(lost + 1);
-        bursts.get(place).copied().unwrap_or(1).max(1)
-    };
-    let Some(last) = corners.len().checked_sub(1) else {
+    let safe = |at: &AtRate| at.ordinary.saturating_add(at.rate.bar(blur)).max(1);
+    let Some(last) = needs.len().checked_sub(1) else {
         return Vec::new();
     };
-    let (tight, balanced) = (pick(&quantile).unwrap_or(last), pick(&safe).unwrap_or(last));
-    let loose = (balanced + 1).min(last);
-    let (low, middle) = (quantile(corners[tight]), safe(corners[balanced]));
-    let rate = |place: usize| corners[place].rate.clone();
+    let tight = needs.iter().position(|at| fits(&at.rate, at.tight));
+    let balanced = needs.iter().position(|at| fits(&at.rate, safe(at)));
+    let (tight, balanced) = (&needs[tight.unwrap_or(last)], balanced.unwrap_or(last));
+    let loose = &needs[(balanced + 1).min(last)];
+    let balanced = &needs[balanced];
     vec![
-        ("tight", rate(tight), low),
-        ("balanced", rate(balanced), middle),
-        ("loose", rate(loose), middle.saturating_mul(2)),
+        ("tight", tight.rate.clone(), tight.tight),
+        ("balanced", balanced.rate.clone(), safe(balanced)),
+        (
+            "loose",
+            loose.rate.clone(),
+            safe(balanced).saturating_mul(2),
+        ),
     ]
 }
 
@@ -232,45 +255,37 @@ fn nearest(
     by_key: &ByKey<'_>,
     is_flood: &[bool],
     choices: &[(&str, Choice)],
-    rates: &[Rate],
+    needs: &[AtRate],
     words: impl Fn(usize) -> String,
-) -> Vec<(String, Need)> {
+) -> Vec<(String, Vec<u64>)> {
     let balanced = choices.iter().find(|(name, _)| *name == "balanced");
-    let is_chosen = |rate: &&Rate| balanced.is_some_and(|(_, choice)| choice.rate == rate.text);
-    let rate = rates.iter().find(is_chosen);
-    let Some(rate) = rate else { return Vec::new() };
-    let mut needs: Vec<(u64, usize)> = Vec::new();
-    for (place, key) in by_key.keys.iter().enumerate() {
-        if key.requests > 0 && !is_flood[place] {
-            needs.push((key.need.burst(rate.amount, rate.period), place));
+    let is_chosen = |at: &&AtRate| balanced.is_some_and(|(_, choice)| choice.rate == at.rate.text);
+    let Some(chosen) = needs.iter().find(is_chosen) else {
+        return Vec::new();
+    };
+    let bursts = by_key.bursts(&chosen.rate, false);
+    let is_ordinary = |key: &usize| by_key.keys[*key].requests > 0 && !is_flood[*key];
+    let mut keys: Vec<usize> = (0..bursts.len()).filter(is_ordinary).collect();
+    keys.sort_by_key(|key| std::cmp::Reverse(bursts[*key]));
+    keys.truncate(NEAREST);
+    let mut nearest: Vec<_> = keys.iter().map(|key| (words(*key), Vec::new())).collect();
+    for at in needs {
+        let bursts = by_key.bursts(&at.rate, false);
+        for (key, (_, of_key)) in keys.iter().zip(&mut nearest) {
+            of_key.push(bursts[*key]);
         }
     }
-    needs.sort_unstable_by_key(|(burst, place)| (u64::MAX - burst, *place));
-    let named = |(_, place): (u64, usize)| (words(place), by_key.keys[place].need.clone());
-    needs.into_iter().take(NEAREST).map(named).collect()
+    nearest
 }
 
-/// How many keys each rate and burst refuses.
-fn map(by_key: &ByKey<'_>, rates: &[Rate], frontier: &[Corner]) -> Map {
-    let mut rates = rates.to_vec();
-    rates.sort_by(|one, other| one.faster_than(other));
-    let most = frontier.iter().map(|corner| corner.burst).max();
-    let most = most.unwrap_or(1);
+fn map(needs: &[AtRate]) -> Map {
+    let most = needs.iter().map(|at| at.all).max().unwrap_or(1);
     let bursts: Vec<u64> = ladder().take_while(|burst| *burst / 3 <= most).collect();
-    let mut refused = vec![vec![0; rates.len()]; bursts.len()];
-    for key in by_key.keys.iter().filter(|key| key.requests > 0) {
-        for (column, rate) in rates.iter().enumerate() {
-            let need = key.need.burst(rate.amount, rate.period);
-            let above = bursts.partition_point(|burst| *burst < need);
-            for row in refused.iter_mut().take(above) {
-                row[column] += 1;
-            }
-        }
-    }
+    let row = |row: usize| needs.iter().map(|at| at.refused[row]).collect();
     Map {
-        rates,
+        rates: needs.iter().map(|at| at.rate.clone()).collect(),
+        refused: (0..bursts.len()).map(row).collect(),
         bursts,
-        refused,
     }
 }
 
@@ -306,7 +321,6 @@ fn ladder() -> impl Iterator<Item = u64> {
     tens.flat_map(|ten| [ten, 2 * ten, 5 * ten])
 }
 
-/// From one a minute up to the busiest second of the log.
 fn usual_rates(busiest: u64) -> Vec<Rate> {
     let rate = |amount: u64, unit: &str, period| Rate {
         text: format!("{amount}/{unit}"),

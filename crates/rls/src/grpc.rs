@@ -96,9 +96,7 @@ fn reply(body: ReplyBody) -> Response<ReplyBody> {
 }
 
 /// Refuses what is no gRPC call.
-///
-/// # Errors
-/// The response to it.
+/// The error is the response to it.
 pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Response<ReplyBody>> {
     let kind = request.headers().get(CONTENT_TYPE);
     let is_grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
@@ -144,7 +142,6 @@ impl<B: Body<Data = Bytes> + Unpin> Requests<B> {
         message.unwrap_or(Err(Status::invalid("the call has no message")))
     }
 
-    /// The next message; `None`: there are no more.
     pub(crate) fn poll_next<M: Message + Default>(
         &mut self,
         cx: &mut Context<'_>,
@@ -232,7 +229,6 @@ enum Kind {
     /// A message of our own server about a call that it refused.
     Plain(Bytes),
     Message(Bytes),
-    /// Every message has been sent.
     Ended,
     Health(Watching),
     Reflection(Box<Requests>),

@@ -47,7 +47,6 @@ impl Serving {
         is_known(service).then(|| status(serves()))
     }
 
-    /// A stream of the status of a service.
     pub(crate) fn watch(&self, service: &str) -> Watching {
         Watching {
             known: is_known(service),
@@ -88,7 +87,6 @@ pub(crate) struct Watching {
     next: Next,
 }
 
-/// When the next message is due.
 enum Next {
     Now,
     AfterChange(Pin<Box<dyn Future<Output = ()>>>),

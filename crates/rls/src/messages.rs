@@ -92,7 +92,6 @@ pub(crate) struct HeaderValue {
     pub(crate) value: String,
 }
 
-/// Whether a request is within its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub(crate) enum Code {
@@ -126,7 +125,6 @@ impl Unit {
         (Self::Year, 365 * 86_400),
     ];
 
-    /// The unit of this many seconds.
     pub(crate) fn of_secs(seconds: u64) -> Self {
         let mut units = Self::LENGTHS.into_iter();
         let found = units.find(|(_, length)| *length == seconds);
@@ -153,7 +151,6 @@ pub(crate) struct HealthCheckResponse {
     pub(crate) status: i32,
 }
 
-/// Whether a service is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub(crate) enum ServingStatus {

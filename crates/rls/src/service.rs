@@ -62,7 +62,6 @@ impl Counts {
 }
 
 impl RateLimitService {
-    /// The service of the worker that `gateway` serves.
     pub fn new(gateway: Rc<Gateway>, serving: Serving, counts: Arc<Counts>) -> Self {
         Self {
             gateway,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::super::figures::{Figures, Observed, UpstreamOut};
-use super::super::live::{Key, Live, moment};
+use super::super::live::{Key, Live};
 use super::{Events, Kind};
+use crate::moments::moment;
 use tollgate_gateway::refusals::{Busy, PAUSE};
 use tollgate_limit::{KeyBytes, Timestamp};
 
-/// The state at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     before: Option<Before>,
@@ -173,7 +173,6 @@ fn upstreams(before: &Out, now: &Out, figures: &Figures, events: &Events) {
     }
 }
 
-/// A server that gets no requests, and its state.
 fn place(one: &UpstreamOut) -> ((String, String), String) {
     (
         (one.upstream.clone(), one.server.clone()),

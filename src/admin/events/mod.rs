@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
 
-use super::live::moment;
+use crate::moments::moment;
 use ring::Ring;
 pub(super) use stream::respond;
 use tollgate_store::clock::Clock;
@@ -45,14 +45,12 @@ struct State {
     readers: Vec<Reader>,
     forwards: Vec<Forward>,
     next_reader: u64,
-    /// The last figures, while they are made.
     figures: Option<Arc<Message>>,
     /// The number of the first event of the time for which changes have been looked for without a
     /// break; `None`: they are not looked for.
     unbroken_since: Option<u64>,
 }
 
-/// The sending end of one reader.
 #[derive(Debug)]
 struct Reader {
     number: u64,
@@ -71,9 +69,7 @@ impl std::fmt::Debug for Forward {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The first message of a stream.
     Hello,
-    /// The counters of all limits, and who is refused or close.
     Figures,
     RefusalsBegan,
     RefusalsEnded,
@@ -83,9 +79,7 @@ pub enum Kind {
     Threshold,
     /// More keys changed at once than are told one by one.
     Omitted,
-    /// The shared store does not respond.
     StoreDown,
-    /// The shared store responds again.
     StoreUp,
     /// A server of an upstream gets no requests.
     UpstreamOut,
@@ -122,7 +116,6 @@ impl Kind {
     }
 }
 
-/// One message of the stream.
 #[derive(Debug)]
 pub struct Message {
     pub kind: Kind,
@@ -166,7 +159,6 @@ struct Document<'d, T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// The messages for one reader.
 #[derive(Debug)]
 pub struct Subscription {
     events: Events,
@@ -243,9 +235,6 @@ impl Events {
 
     /// The messages from now on, after those that followed the event with the id `last`, if they
     /// are kept. `cut` is notified when the reader does not keep up; its messages end then.
-    ///
-    /// # Errors
-    /// If there are too many readers.
     pub fn subscribe(&self, last: Option<&str>, cut: Arc<Notify>) -> Result<Subscription, TooMany> {
         let mut state = self.0.state.lock();
         if state.readers.len() >= READERS_MAX {

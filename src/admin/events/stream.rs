@@ -18,9 +18,6 @@ use super::{READERS_MAX, Subscription};
 
 /// Responds with the events from now on, or after the event that the request names. `cut` ends the
 /// connection.
-///
-/// # Errors
-/// Why there are none.
 pub(in crate::admin) async fn respond(
     State(options): State<Arc<Options>>,
     Extension(cut): Extension<Arc<Notify>>,

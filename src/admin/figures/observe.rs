@@ -6,18 +6,17 @@ use tokio::time::{Instant, timeout_at};
 use super::super::Options;
 use super::super::events::changes::{Bucket, bucket};
 use super::super::limits::{KeyCount, LimitCounts, is_near};
-use super::super::live::{Live, Now, moment};
+use super::super::live::{Live, Now};
 use super::super::status::{Server, Status};
 use super::{Exact, FORMAT, Figures, KeyNow, KeysNow, LimitFigures, UpstreamOut};
+use crate::moments::moment;
 use tollgate_gateway::refusals::{Busy, Counted, Counts, PAUSE};
 use tollgate_limit::{Micros, Timestamp};
 
 #[derive(Debug)]
 pub(in crate::admin) struct Observed {
     pub(in crate::admin) at: Timestamp,
-    /// All keys that were refused of late.
     pub(in crate::admin) refused: Vec<Busy>,
-    /// All keys that were close of late.
     pub(in crate::admin) near: Vec<Busy>,
     /// The keys whose last refusal does not hold any more.
     pub(in crate::admin) admitted: HashSet<Bucket>,
@@ -188,7 +187,6 @@ fn exact(status: &Status, limits: &[LimitFigures]) -> Exact {
     }
 }
 
-/// The most keys of each list.
 const KEYS_MAX: usize = 25;
 
 /// The most buckets that are looked at for one list.

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use super::super::api::Problem;
-use super::super::live::{Live, moment};
+use super::super::live::Live;
 use super::documents::Overridden;
+use crate::moments::moment;
 use crate::overrides::{End, InForce, Setting};
 use http::StatusCode;
 use tollgate_gateway::Snapshot;
@@ -29,7 +30,6 @@ pub(super) fn refuses(rule: &Rule, effect: Option<Effect>) -> Option<&'static st
     }
 }
 
-/// Checks other numbers against the limits that are to have them.
 pub(super) fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
     if !matches!(effect, Some(Effect::Numbers { .. } | Effect::Places(_))) {
         return Ok(());
@@ -71,9 +71,6 @@ pub(super) fn in_unit(rule: &Rule, setting: &Setting) -> Result<(), Problem> {
 impl Live {
     /// Makes sure that the store of these limits responds: what this gateway knows of overrides is
     /// otherwise old, and a change that was not confirmed may be in force.
-    ///
-    /// # Errors
-    /// Why it is not known: 503.
     pub(super) async fn store_responds(
         &self,
         limits: &[&Limit],

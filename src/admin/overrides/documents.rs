@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::super::api::Problem;
 use super::super::changes::reason;
 use super::super::events::{Events, Kind};
-use super::super::live::{Key, Now, moment};
+use super::super::live::{Key, Now};
 use super::super::resets;
 use super::checks::{end, numbers};
+use crate::moments::moment;
 use crate::overrides::{End, Event, Grant, InForce, NewOverride, Setting};
 use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Placement, Timestamp};
@@ -30,7 +31,6 @@ pub(in crate::admin) struct OverrideRequest {
     pub(super) lasts: Option<String>,
     /// Until when, in RFC 3339 form.
     pub(super) until: Option<String>,
-    /// Only tells what would be changed.
     #[serde(default)]
     pub(super) dry_run: bool,
     /// Whether the change is made in the shared store, too; given if several gateways are asked.
@@ -39,9 +39,6 @@ pub(in crate::admin) struct OverrideRequest {
 
 impl OverrideRequest {
     /// The change that is wanted at the moment `now` of this gateway's clock.
-    ///
-    /// # Errors
-    /// Why it cannot be made.
     pub(in crate::admin) fn wanted(&self, now: Timestamp) -> Result<Wanted<'_>, Problem> {
         let setting = Setting {
             rate: self.rate.clone(),
@@ -84,9 +81,6 @@ impl<'w> Wanted<'w> {
     }
 
     /// Overrides are lifted, or buckets are filled.
-    ///
-    /// # Errors
-    /// Why that cannot be done.
     pub(in crate::admin) fn nothing_set(asked: &'w resets::ResetRequest) -> Result<Self, Problem> {
         Ok(Self {
             reason: reason(&asked.reason)?,
@@ -106,7 +100,6 @@ pub struct Changed {
     #[serde(flatten)]
     pub key: Key,
     pub limits: Vec<ChangedLimit>,
-    /// What the operator may not expect.
     pub notes: Vec<String>,
 }
 

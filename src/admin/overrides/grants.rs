@@ -26,7 +26,6 @@ pub(in crate::admin) struct GrantAsked {
     limit: String,
     /// How many units; of a limit that counts money, in its currency.
     units: String,
-    /// Only tells what would be changed.
     #[serde(default)]
     dry_run: bool,
     /// Whether the change is made in the shared store, too; given if several gateways are asked.
@@ -35,9 +34,6 @@ pub(in crate::admin) struct GrantAsked {
 
 impl Live {
     /// Adds units to the running window of a caller.
-    ///
-    /// # Errors
-    /// Why nothing was added.
     pub(in crate::admin) async fn grant(
         &self,
         identity: &str,

@@ -37,10 +37,6 @@ impl Live {
         in_force
     }
 
-    /// Lifts these overrides of one key.
-    ///
-    /// # Errors
-    /// Why not everything was changed.
     pub(super) async fn lift_all(
         &self,
         in_force: Vec<InForce>,

@@ -5,8 +5,9 @@ use super::documents::{ChangedLimit, Overridden, Wanted};
 use crate::admin::api::Problem;
 use crate::admin::audit::{Audit, Entry, Line, Outcome, Prepared};
 use crate::admin::changes::{By, unrecorded};
-use crate::admin::live::{Key, Live, Now, moment};
+use crate::admin::live::{Key, Live, Now};
 use crate::admin::notes::Renumbering;
+use crate::moments::moment;
 use crate::overrides::InForce;
 use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
@@ -54,13 +55,11 @@ pub(in crate::admin) fn own_line(one: &InForce, begins: bool) -> Line<'_, Entry>
 /// What the audit says of the bucket that was changed.
 pub(super) struct Recorded<'c> {
     pub(super) key: Key,
-    /// How the bucket stood before.
     pub(super) before: Now,
     pub(super) one: &'c ChangedLimit,
 }
 
 impl Live {
-    /// Writes the line of the audit about a change.
     pub(super) fn record(
         &self,
         audit: &mut Prepared<'_>,

@@ -45,9 +45,7 @@ impl RunningGateway {
     /// waiting clients. Requests in progress continue here; [`RunningGateway::drain`] ends them.
     /// `announce` receives the new process's id when only its death can still make the handover
     /// fail, and this process's id if that happens. Blocks the thread.
-    ///
-    /// # Errors
-    /// The reason why the new process did not take over; then it has ended, and this one serves as
+    /// The error: why the new process did not take over; then it has ended, and this one serves as
     /// before.
     pub fn hand_over(&self, anew: &Anew, announce: &dyn Fn(u32)) -> Result<u32, String> {
         if std::process::id() == 1 {

@@ -122,7 +122,6 @@ impl Relay {
         })
     }
 
-    /// Whether the previous process has ended.
     pub(in crate::app) fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }

@@ -8,30 +8,26 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection::{no_response, worded};
-use super::{Place, reachable};
+use super::{Place, reachable, within};
 use crate::cli::args::ConfigFile;
 use crate::cli::{colour, load};
 
 /// Where an admin listener is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Whereabouts {
-    Known(Vec<Place>),
+    Known(Place),
     Name(String),
 }
 
 impl Whereabouts {
     /// The listener called `name`: `127.0.0.1:9180`, `gateway.internal:9180`, `unix:/run/admin.sock`.
-    ///
-    /// # Errors
-    /// Why this cannot be a listener.
     pub(in crate::cli) fn named(name: &str) -> Result<Self, String> {
         if name.is_empty() {
             return Err(format!(
                 "--admin: an address is empty (is there a comma too many?): {NO_LISTENER}"
             ));
         }
-        let known = |place| Ok(Self::Known(vec![place]));
+        let known = |place| Ok(Self::Known(place));
         if let Some(path) = name.strip_prefix("unix:") {
             return known(Place::Unix(path.into()));
         }
@@ -58,15 +54,12 @@ impl Whereabouts {
     }
 
     /// The listener that the configuration names, and its address in words.
-    ///
-    /// # Errors
-    /// Why it is not known.
     pub(in crate::cli) fn configured(config: &ConfigFile) -> Result<(Self, String), String> {
         match load::admin_listener(config) {
             Ok(Some(listener)) => {
                 let place = Place::from(listener);
                 let name = place.to_string();
-                Ok((Self::Known(vec![place]), name))
+                Ok((Self::Known(place), name))
             }
             Ok(None) => Err("the configuration switches the admin listener off; \
                  if the gateway has one, name it with --admin"
@@ -81,24 +74,23 @@ impl Whereabouts {
 
     /// The addresses; a name is looked up until the end of the time of its gateway, which is
     /// `patience`.
-    ///
-    /// # Errors
-    /// Why it has none, as the reason for which there is no response.
     pub(in crate::cli) fn places(
         &self,
         patience: Duration,
         until: Instant,
     ) -> Result<Vec<Place>, String> {
         let name = match self {
-            Self::Known(places) => return Ok(places.clone()),
+            Self::Known(place) => return Ok(vec![place.clone()]),
             Self::Name(name) => name.clone(),
         };
         let found = in_time(until, move || Ok(name.to_socket_addrs()?.collect()));
         let found: Vec<SocketAddr> = match found {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let late = worded(error, patience, "; its name was still being looked up");
-                return Err(no_response("", &late));
+                let late = within(patience);
+                return Err(format!(
+                    "no response {late}; its name was still being looked up"
+                ));
             }
             Err(error) => return Err(format!("no response: its name is not found: {error}")),
         };
@@ -144,7 +136,7 @@ mod tests {
     fn a_listener_on_every_address_is_asked_on_the_loopback() {
         let known = |text: &str| {
             let place = Place::Tcp(text.parse().expect("an address"));
-            Ok(Whereabouts::Known(vec![place]))
+            Ok(Whereabouts::Known(place))
         };
         assert_eq!(Whereabouts::named("0.0.0.0:9"), known("127.0.0.1:9"));
         assert_eq!(Whereabouts::named("http://[::]:9/"), known("[::1]:9"));
@@ -152,7 +144,7 @@ mod tests {
         let unix = Place::Unix("/run/x".into());
         assert_eq!(
             Whereabouts::named("unix:/run/x"),
-            Ok(Whereabouts::Known(vec![unix]))
+            Ok(Whereabouts::Known(unix))
         );
     }
 

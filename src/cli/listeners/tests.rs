@@ -1,6 +1,6 @@
 //! Gateways with several addresses.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -22,7 +22,7 @@ fn looked_up(
     Gateway {
         name: "it".to_owned(),
         look_up: Box::new(move |_, _| look_up()),
-        addresses: Addresses::default(),
+        found: Mutex::default(),
         timeout: Duration::from_millis(timeout),
     }
 }
@@ -63,7 +63,7 @@ fn gateway_that_is_silent_at_one_address_is_asked_at_no_other_after_its_time() {
     let (first, one) = silent();
     let (second, other) = silent();
     let gateway = gateway(vec![one, other], 50);
-    assert_eq!(gateway.text("health", "/readyz"), None);
+    assert!(gateway.text("/readyz").is_err());
     let read = gateway.get::<Value>("/readyz");
     assert_eq!(read, Err("no response within 50 ms".to_owned()));
     assert!(first.accept().is_ok() && first.accept().is_ok());
@@ -112,7 +112,7 @@ fn gateway_whose_name_is_not_found_says_so_when_it_is_asked() {
         "{why}"
     );
     assert!(near.expect_err("it is closed").starts_with("no response: "));
-    assert_eq!(asked[0].text("health", "/readyz"), None);
+    assert!(asked[0].text("/readyz").is_err());
 }
 
 #[test]
@@ -183,19 +183,34 @@ fn gateway_whose_addresses_take_no_connection_is_looked_up_again() {
     assert!(listener.accept().is_ok());
 }
 
-/// A silent resolver takes the time of a gateway once, and not for each question.
+/// Its backlog takes the connection.
 #[test]
-fn gateway_whose_name_is_not_found_is_not_looked_up_for_each_question() {
-    let looks = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&looks);
-    let gateway = looked_up(20, move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-        Err("no response: its name is not found".to_owned())
+fn gateway_that_is_silent_is_told_in_words_and_of_a_change_that_it_may_have_been_made() {
+    let (_silent, place) = silent();
+    let gateway = gateway(vec![place], 20);
+    let changed = gateway.change::<Value>("PUT", "/", None, "{}");
+    let words = "no response within 20 ms; the change may have been made";
+    assert_eq!(changed, Err(words.to_owned()));
+    assert_eq!(within(Duration::from_secs(5)), "within 5 s");
+}
+
+/// A gateway that sends a byte now and then, and never a whole response.
+#[test]
+fn gateway_that_responds_bit_by_bit_is_given_up_after_the_time_limit() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = Place::Tcp(listener.local_addr().expect("its address"));
+    let slow = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        // Without a limit for the whole request the client waits for all of them.
+        let sent = (0..200).take_while(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            stream.write_all(b"H").is_ok()
+        });
+        sent.count()
     });
-    for _ in 0..6 {
-        assert!(gateway.get::<Value>("/").is_err());
-    }
-    assert_eq!(looks.load(Ordering::Relaxed), 1);
+    let late = gateway(vec![place], 100).get::<Value>("/readyz");
+    assert_eq!(late, Err("no response within 100 ms".to_owned()));
+    assert!(slow.join().expect("no panic") < 200);
 }
 
 #[test]
@@ -215,7 +230,7 @@ fn gateway_document_without_a_format_may_come_from_another_listener() {
     struct Document {
         format: u32,
     }
-    let read = document_of::<Document>(200, "{}");
+    let read = document_of::<Document>((200, "{}".to_owned()));
     let why = read.expect_err("it lacks the format");
     assert!(why.contains("is this an admin listener"), "{why}");
 }

@@ -16,7 +16,6 @@ use crate::admin::figures::{Figures, PerSecond};
 use frame::{Frame, View};
 use terminal::{Key, Terminal};
 
-/// What one gateway told last.
 pub(super) struct Seen {
     pub(super) name: String,
     /// Its figures, or why there are none.
@@ -63,7 +62,6 @@ fn watch(gateways: &[Gateway], every: Duration) -> io::Result<()> {
     }
 }
 
-/// Asks every gateway at the same time; with what each told before, for rates.
 fn look(gateways: &[Gateway], before: &[Seen]) -> Vec<Seen> {
     std::thread::scope(|scope| {
         let asked: Vec<_> = gateways

@@ -27,7 +27,6 @@ pub(super) enum Key {
     Other,
 }
 
-/// The terminal while it shows frames.
 pub(super) struct Terminal {
     before: Termios,
     /// Whether a signal asks to end.
@@ -36,10 +35,6 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal over.
-    ///
-    /// # Errors
-    /// If it has no such modes.
     pub(super) fn open() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let ended = Arc::new(AtomicBool::new(false));
@@ -58,9 +53,6 @@ impl Terminal {
     }
 
     /// Shows a frame of the terminal's size, if it differs from what is shown.
-    ///
-    /// # Errors
-    /// If the terminal is gone.
     pub(super) fn show(&mut self, frame: impl FnOnce(Size) -> Frame) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout())?;
         let size = Size {
@@ -80,9 +72,6 @@ impl Terminal {
 
     /// Waits for a key; `None`: none came within `span`, or within a quarter of a second, after
     /// which the size may have changed.
-    ///
-    /// # Errors
-    /// If the terminal is gone.
     pub(super) fn wait(&self, span: Duration) -> io::Result<Option<Key>> {
         if self.ended.load(Ordering::Acquire) {
             return Ok(Some(Key::Quit));

@@ -205,6 +205,10 @@ fn compile(
             whole = false;
             continue;
         };
+        if name.as_str().is_empty() {
+            context.error("a caller has a name", name.place, "it is empty");
+            whole = false;
+        }
         let first = *places.entry(digest).or_insert(key.place);
         if first != key.place {
             context.twice("one key for two callers", key.place, first);

@@ -86,7 +86,6 @@ pub(super) fn scope<'k>(
     }))
 }
 
-/// The limits of a plugin, by their periods.
 pub(super) fn limits(common: &Common<'_>, draft: &mut Draft) -> Vec<(&'static str, String)> {
     let mut made = Vec::new();
     for (period, micros) in PERIODS {

@@ -33,7 +33,6 @@ const OF_CONFIG: [(&str, &str); 7] = [
     ("lock_dictionary_name", "kong_locks"),
 ];
 
-/// Plugins that tell who a caller is, beside `key-auth`.
 const AUTH: [&str; 15] = [
     "ace",
     "basic-auth",

@@ -8,11 +8,9 @@ use crate::words::network;
 pub(crate) struct Key {
     pub(crate) per: Vec<String>,
     pub(crate) when_missing: &'static str,
-    /// Whether each server has buckets of its own.
     pub(crate) by_server: bool,
     /// Whether it is always empty, so that it limits no request.
     pub(crate) is_empty: bool,
-    /// Addresses that are not limited.
     pub(crate) exempt: Vec<String>,
     pub(crate) differences: Vec<Difference>,
 }
@@ -27,7 +25,6 @@ pub(crate) struct Table {
     other: String,
 }
 
-/// The `geo` and `map` blocks of a file.
 pub(crate) fn tables(http: &[&Directive]) -> Vec<Table> {
     let mut tables = Vec::new();
     for directive in http.iter().flat_map(|block| &block.block) {
@@ -60,9 +57,6 @@ pub(crate) fn tables(http: &[&Directive]) -> Vec<Table> {
 }
 
 /// Reads a key such as `$binary_remote_addr` or `$http_x_api_key$server_name`.
-///
-/// # Errors
-/// Why Tollgate has no such scope.
 pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
     if let Some(table) = tables.iter().find(|table| table.name == text) {
         return match or_address(table) {

@@ -122,7 +122,6 @@ impl Walk {
         draft.limit(&wanted, &used.place, &words, limit, differences)
     }
 
-    /// Whether all refusals have 429 in NGINX, too.
     fn refuses_with_429(&self, root: &Directive) -> bool {
         let mut blocks: Vec<&Directive> = root.all("http").collect();
         blocks.push(root);

@@ -25,7 +25,6 @@ use numbers::Rate;
 use others::real_ip;
 use routes::Upstreams;
 
-/// The two ways in which NGINX limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Requests,
@@ -82,7 +81,6 @@ enum Amount {
 #[derive(Clone, Default)]
 struct Context([InForce; 2]);
 
-/// The limits of one kind.
 #[derive(Clone, Default)]
 struct InForce {
     uses: Rc<Vec<Use>>,

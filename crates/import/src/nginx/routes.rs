@@ -46,7 +46,6 @@ pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
     made
 }
 
-/// A location as the path of a route.
 pub(crate) enum Path {
     /// The path, with `**` where what is below it belongs to it, and how NGINX has it.
     Of(String, Takes, Turn),

@@ -3,7 +3,6 @@
 use crate::compare::Takes;
 use crate::draft::methods;
 
-/// One alternative of a rule.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     pub(super) text: String,
@@ -21,10 +20,6 @@ struct Parts {
     headers: Vec<(String, String)>,
 }
 
-/// The patterns of a rule.
-///
-/// # Errors
-/// What of it has no counterpart.
 pub(super) fn patterns(rule: &str) -> Result<Vec<Pattern>, String> {
     if rule.len() > 10_000 {
         return Err("the rule is too long".to_owned());

@@ -1,5 +1,7 @@
 //! The keys for verifying tokens, each bound to one family of algorithms.
 
+use std::collections::HashMap;
+
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use serde_json::Value;
@@ -53,16 +55,17 @@ impl KeySet {
             key.algorithms
                 .retain(|algorithm| algorithms.contains(algorithm));
         }
-        let fitting = |algorithm| {
-            keys.iter()
-                .filter(move |key| key.algorithms.contains(algorithm))
-        };
         for algorithm in algorithms {
-            let nameless = fitting(algorithm).filter(|key| key.id.is_none()).count();
-            if nameless > KEYS_TRIED {
+            let mut by_id: HashMap<Option<&str>, usize> = HashMap::new();
+            for key in keys.iter().filter(|key| key.algorithms.contains(algorithm)) {
+                *by_id.entry(key.id.as_deref()).or_default() += 1;
+            }
+            let nameless = by_id.remove(&None).unwrap_or(0);
+            let alike = nameless + by_id.into_values().max().unwrap_or(0);
+            if alike > KEYS_TRIED {
                 return Err(format!(
-                    "{nameless} keys for {algorithm:?} have no `kid`, and a token is tried with {KEYS_TRIED} at most: \
-                     give them one each in a JWKS document"
+                    "{alike} keys for {algorithm:?} have one `kid` or none, and a token is tried with {KEYS_TRIED} at \
+                     most: give each a `kid` of its own in a JWKS document"
                 ));
             }
         }

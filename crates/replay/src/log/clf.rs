@@ -11,7 +11,7 @@ use super::time::Times;
 use tollgate_limit::hex;
 
 /// Reads one line; `None`: it is none, or has no request.
-pub(crate) fn parse<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+pub(crate) fn parse<'a>(line: &'a [u8], times: &Times) -> Option<Record<'a>> {
     let open = memchr(b'[', line)?;
     // An IPv6 address in brackets may stand in front of the time.
     let open = if line.get(open + 27) == Some(&b']') {

@@ -33,9 +33,6 @@ enum Role {
 
 impl Fields {
     /// Reads `ROLE=NAME,…`.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut fields = Vec::new();
         for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -84,13 +81,13 @@ impl Fields {
         })
     }
 
-    pub(crate) fn row<'a>(&self, csv: &Csv, line: &[u8], times: &mut Times) -> Option<Record<'a>> {
+    pub(crate) fn row<'a>(&self, csv: &Csv, line: &[u8], times: &Times) -> Option<Record<'a>> {
         let values = split(line, csv.mark);
         let value = |place: usize| values.get(*csv.places.get(place)?).cloned();
         self.record(value, times)
     }
 
-    pub(crate) fn object<'a>(&self, line: &[u8], times: &mut Times) -> Option<Record<'a>> {
+    pub(crate) fn object<'a>(&self, line: &[u8], times: &Times) -> Option<Record<'a>> {
         let object: Object = serde_json::from_slice(line).ok()?;
         let value = |place: usize| {
             let (_, name) = self.0.get(place)?;
@@ -111,7 +108,7 @@ impl Fields {
     fn record<'a>(
         &self,
         value: impl Fn(usize) -> Option<Vec<u8>>,
-        times: &mut Times,
+        times: &Times,
     ) -> Option<Record<'a>> {
         let mut record = Record {
             kind: Kind::Fields,

@@ -1,12 +1,13 @@
 //! JSON lines: Tollgate's own log, Caddy, Traefik, Envoy, Cloudflare, and others with the usual names.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::record::{
-    Kind, Own, OwnLimit, Record, Text, decimal, is_method, request_line, split_url, without_port,
+    Kind, Own, OwnLimit, Record, Text, is_method, request_line, split_url, without_port,
 };
 use super::text::last_hop;
 use super::time::{Moment, Times};
@@ -16,7 +17,7 @@ type Headers<'a> = SmallVec<[(Text<'a>, Text<'a>); 2]>;
 pub(crate) type Object = Map<String, Value>;
 
 /// Reads one line; `None`: it is no request.
-pub(crate) fn parse<'a>(line: &[u8], times: &mut Times) -> Option<Record<'a>> {
+pub(crate) fn parse<'a>(line: &[u8], times: &Times) -> Option<Record<'a>> {
     let object: Object = serde_json::from_slice(line).ok()?;
     let has = |name: &str| object.contains_key(name);
     let record = if has("duration_us") && has("id") {
@@ -60,25 +61,17 @@ fn status(object: &Object, name: &str) -> Option<u16> {
         .filter(|status| (100..=999).contains(status))
 }
 
-fn moment(object: &Object, name: &str, times: &mut Times) -> Option<Moment> {
+fn moment(object: &Object, name: &str, times: &Times) -> Option<Moment> {
     // Floats of serde_json print their shortest form: the digits that stood there, as far as a double holds them.
     times.any(&text(object, name)?)
 }
 
 /// Seconds as a number or a text, in microseconds.
-fn span(object: &Object, name: &str, places: usize) -> Option<u64> {
+fn span(object: &Object, name: &str) -> Option<u64> {
     let text = text(object, name)?;
-    if memchr::memchr2(b'e', b'E', &text).is_some() {
-        // 1.2e-05: below the resolution of most, and still no zero.
-        let value: f64 = std::str::from_utf8(&text).ok()?.parse().ok()?;
-        let scaled = value * 10_f64.powi(i32::try_from(places).ok()?);
-        return (0.0..1e18).contains(&scaled).then(|| {
-            #[expect(clippy::cast_possible_truncation, reason = "within the range above")]
-            let whole = scaled as u64;
-            whole
-        });
-    }
-    decimal(&text, places)
+    let seconds: f64 = std::str::from_utf8(&text).ok()?.parse().ok()?;
+    let span = Duration::try_from_secs_f64(seconds).ok()?;
+    u64::try_from(span.as_micros()).ok()
 }
 
 fn headers<'a>(object: &Object, members: [(&'static str, &str); 2]) -> Headers<'a> {
@@ -96,7 +89,7 @@ fn host(text: Text<'static>) -> Text<'static> {
     Cow::Owned(without_port(&text).to_vec())
 }
 
-fn tollgate<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
+fn tollgate<'a>(object: &Object, times: &Times) -> Option<Record<'a>> {
     let (at, resolution) = moment(object, "time", times)?;
     let word = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let mut target = text(object, "path")?;
@@ -148,7 +141,7 @@ fn tollgate<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     })
 }
 
-fn caddy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
+fn caddy<'a>(object: &Object, times: &Times) -> Option<Record<'a>> {
     let request = object.get("request")?.as_object()?;
     let (at, resolution) = moment(object, "ts", times).or_else(|| moment(object, "time", times))?;
     let client = text(request, "client_ip").or_else(|| text(request, "remote_ip"));
@@ -168,7 +161,7 @@ fn caddy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         at,
         // A number of seconds with decimals loses its zeros: it is as exact as a double.
         resolution: if resolution == SECOND { SECOND } else { 1 },
-        duration: span(object, "duration", 6),
+        duration: span(object, "duration"),
         client,
         user: text(object, "user_id"),
         method: text(request, "method")?,
@@ -182,7 +175,7 @@ fn caddy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     })
 }
 
-fn traefik<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
+fn traefik<'a>(object: &Object, times: &Times) -> Option<Record<'a>> {
     let (at, resolution) =
         moment(object, "StartUTC", times).or_else(|| moment(object, "time", times))?;
     let headers = object.iter().filter_map(|(name, value)| {
@@ -209,7 +202,7 @@ fn traefik<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     })
 }
 
-fn envoy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
+fn envoy<'a>(object: &Object, times: &Times) -> Option<Record<'a>> {
     let (at, resolution) = moment(object, "start_time", times)?;
     let client = text(object, "downstream_remote_address").map(host);
     let client = client.or_else(|| last_hop(&text(object, "x_forwarded_for")?));
@@ -236,7 +229,7 @@ fn envoy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     })
 }
 
-fn cloudflare<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
+fn cloudflare<'a>(object: &Object, times: &Times) -> Option<Record<'a>> {
     let (at, resolution) = moment(object, "EdgeStartTimestamp", times)?;
     let end = moment(object, "EdgeEndTimestamp", times).map(|(end, _)| end);
     let names = [
@@ -262,7 +255,7 @@ fn cloudflare<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
 }
 
 /// Names that people give to NGINX's variables, and what other servers write.
-fn usual<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
+fn usual<'a>(object: &Object, times: &Times) -> Option<Record<'a>> {
     let first = |names: &[&str]| names.iter().find_map(|name| text(object, name));
     let (at, resolution) = TIMES.iter().find_map(|name| moment(object, name, times))?;
     let line = text(object, "request");
@@ -302,7 +295,7 @@ fn usual<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         kind: Kind::Json,
         at,
         resolution,
-        duration: span(object, "request_time", 6),
+        duration: span(object, "request_time"),
         client: first(&clients).map(host),
         user: first(&["remote_user", "user"]),
         method,

@@ -63,7 +63,6 @@ impl Default for Options {
     }
 }
 
-/// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read `{}`: {error}", file.display())]
 pub struct ReadError {
@@ -72,9 +71,7 @@ pub struct ReadError {
 }
 
 /// Reads `files` one after another and hands every request on, with the moment it began.
-///
-/// # Errors
-/// When a file cannot be opened. One that breaks off later is a warning of the survey.
+/// The error: a file cannot be opened; one that breaks off later is a warning of the survey.
 pub fn read(
     files: &[PathBuf],
     options: &Options,
@@ -82,12 +79,19 @@ pub fn read(
     mut each: impl FnMut(&Record<'_>, u64),
 ) -> Result<Survey, ReadError> {
     let mut survey = Survey::new(options);
+    let mut before = 0;
     for file in files {
         let input = lines::open(file).map_err(|error| ReadError {
             file: file.clone(),
             error,
         })?;
-        read_one(file, input, options, &mut survey, &mut progress, &mut each);
+        let mut taken = 0;
+        let mut of_file = |bytes| {
+            taken = bytes;
+            progress(before + bytes);
+        };
+        read_one(file, input, options, &mut survey, &mut of_file, &mut each);
+        before += taken;
     }
     survey.finish();
     Ok(survey)
@@ -142,7 +146,6 @@ fn read_one(
     progress(lines.taken);
 }
 
-/// Tells the formats of one file's lines apart.
 struct Parser<'o> {
     options: &'o Options,
     times: Times,
@@ -166,7 +169,7 @@ impl<'o> Parser<'o> {
     fn new(options: &'o Options) -> Self {
         Self {
             options,
-            times: Times::new(options.zone.clone()),
+            times: Times(options.zone.clone()),
             columns: Columns::default(),
             csv: None,
             first: true,
@@ -203,7 +206,7 @@ impl<'o> Parser<'o> {
     }
 
     fn request<'a>(&mut self, line: &'a [u8]) -> Option<Record<'a>> {
-        let times = &mut self.times;
+        let times = &self.times;
         if let Some(pattern) = &self.options.pattern
             && let Some(record) = pattern.parse(line, times)
         {

@@ -13,7 +13,6 @@ use super::time::Times;
 
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// The text before the first variable.
     opening: Vec<u8>,
     /// Each variable with the literal behind it.
     parts: Vec<(Variable, Vec<u8>)>,
@@ -45,9 +44,6 @@ enum Variable {
 
 impl Pattern {
     /// Compiles the text: the variables and the text between them, or the whole directive as the file has it.
-    ///
-    /// # Errors
-    /// What it lacks to tell requests by.
     pub fn new(text: &str) -> Result<Self, String> {
         let text = directive(text);
         let mut opening = String::new();
@@ -100,7 +96,7 @@ impl Pattern {
         Ok(Self { opening, parts })
     }
 
-    pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+    pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &Times) -> Option<Record<'a>> {
         let mut rest = line.strip_prefix(self.opening.as_slice())?;
         let mut record = Record {
             kind: Kind::LogFormat,

@@ -10,7 +10,6 @@ pub(crate) type Text<'a> = Cow<'a, [u8]>;
 /// One request. What the format does not hold is `None` or empty.
 #[derive(Clone, Debug, Default)]
 pub struct Record<'a> {
-    /// Which format the line has.
     pub kind: Kind,
     /// The moment of the stamp, microseconds since the Unix epoch.
     pub at: u64,
@@ -55,7 +54,6 @@ pub struct Own {
     pub caller: String,
     /// Its tier; empty: none.
     pub tier: String,
-    /// Whether an upstream was asked.
     pub forwarded: bool,
     pub limits: Vec<OwnLimit>,
 }
@@ -64,7 +62,6 @@ pub struct Own {
 #[derive(Clone, Debug, Default)]
 pub struct OwnLimit {
     pub name: String,
-    /// Whether it is the candidate.
     pub candidate: bool,
     /// The bucket's key as logged.
     pub key: String,
@@ -84,7 +81,6 @@ pub enum Stamp {
     End,
 }
 
-/// The formats that are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     #[default]
@@ -176,16 +172,9 @@ pub(crate) fn given(text: &[u8]) -> Option<Text<'_>> {
     (!text.is_empty() && text != b"-").then_some(Cow::Borrowed(text))
 }
 
-/// A number in digits only.
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 19 {
-        return None;
-    }
-    let digit = |sum: u64, byte: &u8| {
-        byte.is_ascii_digit()
-            .then(|| sum.checked_mul(10)?.checked_add(u64::from(byte - b'0')))?
-    };
-    text.iter().try_fold(0, digit)
+    let text = std::str::from_utf8(text).ok()?;
+    text.parse().ok().filter(|_| !text.starts_with('+'))
 }
 
 pub(crate) fn status(text: &[u8]) -> Option<u16> {

@@ -63,7 +63,6 @@ pub struct With {
     pub received: u64,
 }
 
-/// A line that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
     pub file: String,

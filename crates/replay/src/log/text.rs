@@ -13,7 +13,7 @@ use super::time::Times;
 use tollgate_limit::hex::percent_decoded;
 
 /// HAProxy's `httplog`, with the syslog prefix or without.
-pub(crate) fn haproxy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+pub(crate) fn haproxy<'a>(line: &'a [u8], times: &Times) -> Option<Record<'a>> {
     let open = memmem::find(line, b" [")?;
     let close = open + memchr(b']', &line[open..])?;
     let client = line[..open].rsplit(|byte| *byte == b' ').next()?;
@@ -46,7 +46,7 @@ pub(crate) fn haproxy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a
     })
 }
 
-pub(crate) fn alb<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+pub(crate) fn alb<'a>(line: &'a [u8], times: &Times) -> Option<Record<'a>> {
     let ([scheme, time, _balancer, client, _target], rest) = tokens(line)?;
     if !ALB.contains(&scheme) {
         return None;
@@ -81,7 +81,7 @@ pub(crate) fn alb<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
 const ALB: [&[u8]; 6] = [b"http", b"https", b"h2", b"ws", b"wss", b"grpcs"];
 
 /// Envoy's default format, and Istio's, which has four more words.
-pub(crate) fn envoy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+pub(crate) fn envoy<'a>(line: &'a [u8], times: &Times) -> Option<Record<'a>> {
     let inside = line.strip_prefix(b"[")?;
     let close = memchr(b']', inside)?;
     let (at, resolution) = times.iso(&inside[..close])?;
@@ -162,7 +162,7 @@ impl Columns {
         self.names.is_empty()
     }
 
-    pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
+    pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &Times) -> Option<Record<'a>> {
         let tabs = memchr(b'\t', line).is_some();
         let mark = if tabs { b'\t' } else { b' ' };
         let mut record = Record {

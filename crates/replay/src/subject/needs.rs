@@ -15,15 +15,13 @@ use tollgate_policy::{Cost, Policy, Scope, ScopePart, SettleFrom};
 pub(super) struct Needs {
     pub(super) address: bool,
     pub(super) headers: Vec<HeaderName>,
-    pub(super) query: bool,
+    query: bool,
     never: Option<&'static str>,
     pub(super) price: Option<HeaderName>,
-    pub(super) length: bool,
+    length: bool,
     host: bool,
     conditions: Vec<HeaderName>,
     durations: bool,
-    /// Whether each method has a bucket of its own.
-    pub(super) method: bool,
 }
 
 impl Needs {
@@ -105,15 +103,16 @@ impl Subject<'_> {
 }
 
 impl Needs {
-    /// What the rule at `rule` needs.
     pub(super) fn new(policy: &Policy, rule: usize) -> Self {
         let mut needs = Self::default();
         if let Scope::Identities(parts) = &policy.rules[rule].scope {
             for part in parts {
                 match part {
                     ScopePart::Address => needs.address = true,
-                    ScopePart::Method => needs.method = true,
-                    ScopePart::Route | ScopePart::Host | ScopePart::Descriptor => {}
+                    ScopePart::Method
+                    | ScopePart::Route
+                    | ScopePart::Host
+                    | ScopePart::Descriptor => {}
                     ScopePart::Identity(index) => identity_needs(policy, *index, &mut needs, 0),
                 }
             }
