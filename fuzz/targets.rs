@@ -28,9 +28,9 @@ use tollgate_policy::identity::callers::{Callers, parse_digest};
 use tollgate_policy::identity::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings};
 use tollgate_policy::identity::source::Source;
 use tollgate_policy::identity::{Identity, WhenMissing, WhenUnknown};
-use tollgate_policy::routes::pattern::{ParseError, Pattern};
+use tollgate_policy::routes::pattern::Pattern;
 use tollgate_policy::routes::template::Template;
-use tollgate_policy::routes::{HeaderEdits, Route, RouteLimit, Target};
+use tollgate_policy::routes::{HeaderEdits, ParseError, Route, RouteLimit, Target};
 use tollgate_policy::{
     Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart,
     identity::keys as policy_keys, routes::path as paths,

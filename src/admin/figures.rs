@@ -13,9 +13,7 @@ pub struct Figures {
     pub format: u32,
     pub at: String,
     pub phase: String,
-    /// The number of configurations put in force so far.
     pub generation: u64,
-    /// Why the last reload was refused; `null`: it was not.
     pub last_error: Option<String>,
     pub connections: usize,
     pub limits: Vec<LimitFigures>,
@@ -54,7 +52,6 @@ pub struct LimitFigures {
 pub struct PerSecond {
     pub allowed: f64,
     pub refused: f64,
-    /// Refusals that were only counted.
     pub shadow_refused: f64,
     pub near: f64,
 }
@@ -62,9 +59,7 @@ pub struct PerSecond {
 /// The keys of all limits that are refused, close, or would be refused.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KeysNow {
-    /// The number of keys, of which `keys` has the first.
     pub found: usize,
-    /// The most events that a key which was not kept can have had.
     pub unseen: u64,
     pub keys: Vec<KeyNow>,
 }
@@ -79,15 +74,11 @@ pub struct KeyNow {
 /// What makes limits inexact. All zero, and a store that responds: every number holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exact {
-    /// Decisions without the shared store since the start.
     pub ungoverned: u64,
-    /// Buckets forgotten with a debt that was kept.
     pub key_evictions: u64,
-    /// Refusals of keys that stood at an inherited debt.
     pub inherited_refusals: u64,
     /// The shared store; `null`: there is none.
     pub store: Option<StoreNow>,
-    /// The servers of upstreams that get no requests.
     pub upstreams_out: Vec<UpstreamOut>,
 }
 

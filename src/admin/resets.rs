@@ -18,12 +18,10 @@ use tollgate_policy::Rule;
 #[serde(deny_unknown_fields)]
 pub(super) struct ResetRequest {
     pub(super) reason: String,
-    /// The limit; `None`: every limit that the identity alone decides.
     pub(super) limit: Option<String>,
     /// Only tells what would be changed.
     #[serde(default)]
     pub(super) dry_run: bool,
-    /// Whether the change is made in the shared store, too; given if several gateways are asked.
     pub(super) in_store: Option<bool>,
 }
 

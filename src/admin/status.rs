@@ -25,7 +25,6 @@ pub struct Status {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Configuration {
     pub source: String,
-    /// The number of configurations put in force so far.
     pub generation: u64,
     /// The reason why the last reload was refused; `null`: it was not refused.
     pub last_error: Option<String>,

@@ -92,7 +92,6 @@ impl Webhook {
         })
     }
 
-    /// Puts events into the queue, each as it happens.
     pub fn follow(&self, events: &Events) {
         let webhook = self.clone();
         events.forward(move |message| {
@@ -131,7 +130,6 @@ impl Webhook {
         self.0.queued.notify_one();
     }
 
-    /// Sends what is in the queue, one event after the other.
     async fn deliver(&self) {
         loop {
             let next = self.0.queue.lock().pop_front();

@@ -40,7 +40,6 @@ pub(super) fn of_gateway(
     Ok(KeyNames::new(secret))
 }
 
-/// The secret in `file`, which is created if there is none.
 fn kept(file: &Path) -> io::Result<[u8; 16]> {
     match read(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

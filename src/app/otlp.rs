@@ -119,7 +119,6 @@ impl Sender {
     }
 }
 
-/// The `ExportTraceServiceRequest` of a batch.
 fn document(service: &str, batch: &[Span]) -> Value {
     let resource = [
         text("service.name", service),

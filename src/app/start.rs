@@ -250,7 +250,6 @@ pub enum StartError {
     Config(ConfigError),
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// A certificate, key or authority cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A service manager handed over a socket for which there is no listener.

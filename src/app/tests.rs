@@ -301,34 +301,20 @@ fn start_failure_names_its_reason() {
     let Address::Tcp(taken) = gateway.addresses()[0] else {
         panic!("TCP is listened on")
     };
-    let text = two_per_minute("").replace(
-        "127.0.0.1:0\"\n        workers",
-        "192.0.2.1:1\"\n        workers",
-    );
-    let source = ConfigSource::Text {
-        text,
-        name: "t".to_owned(),
+    let cannot_bind = |listen: &str| {
+        let source = ConfigSource::Text {
+            text: two_per_minute("").replacen("127.0.0.1:0", listen, 1),
+            name: "t".to_owned(),
+        };
+        let started = start(options(source, &clock));
+        assert!(matches!(started, Err(StartError::Bind(_))), "{listen}");
     };
-    assert!(matches!(
-        start(options(source, &clock)),
-        Err(StartError::Bind(_))
-    ));
+    cannot_bind("192.0.2.1:1");
     // A socket that no gateway shares: SO_REUSEPORT must not hide that the port is taken.
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = other.local_addr().expect("an address");
     assert_ne!(port, taken);
-    let text = two_per_minute("").replace(
-        "\"127.0.0.1:0\"\n        workers",
-        &format!("\"{port}\"\n        workers"),
-    );
-    let source = ConfigSource::Text {
-        text,
-        name: "t".to_owned(),
-    };
-    assert!(matches!(
-        start(options(source, &clock)),
-        Err(StartError::Bind(_))
-    ));
+    cannot_bind(&port.to_string());
     let source = ConfigSource::File("/nowhere/gateway.toml".into());
     assert!(matches!(
         start(options(source, &clock)),

@@ -91,6 +91,16 @@ pub(super) struct Request<'r> {
     pub(super) change: Option<&'r str>,
 }
 
+impl<'r> Request<'r> {
+    pub(super) const fn read(path: &'r str) -> Self {
+        Self {
+            method: "GET",
+            path,
+            change: None,
+        }
+    }
+}
+
 /// A connection for one request, on which no read or write lasts longer than until a moment.
 pub(super) struct Connection {
     stream: Socket,

@@ -81,7 +81,6 @@ pub(super) struct ChangeRequest<'c> {
 /// A member of a change; `None`: it is left out, because another version may not know it.
 pub(super) type Member = (&'static str, Option<serde_json::Value>);
 
-/// The members that every change has, and `more`.
 pub(super) fn change_body(
     change: &Change,
     more: impl IntoIterator<Item = Member>,

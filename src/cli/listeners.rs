@@ -62,12 +62,7 @@ pub(super) fn asked_by(args: &Gateways) -> Result<Vec<Gateway>, Stop> {
 impl Gateway {
     /// The status and the text at `path`.
     pub(super) fn text(&self, path: &str) -> Result<(u16, String), String> {
-        let request = Request {
-            method: "GET",
-            path,
-            change: None,
-        };
-        self.ask(&request, None)
+        self.ask(&Request::read(path), None)
     }
 
     /// Asks for the document at `path`; an error says why the gateway gives none.
@@ -81,12 +76,7 @@ impl Gateway {
         path: &str,
         token: Option<&Token>,
     ) -> Result<T, String> {
-        let request = Request {
-            method: "GET",
-            path,
-            change: None,
-        };
-        document_of(self.ask(&request, token)?)
+        document_of(self.ask(&Request::read(path), token)?)
     }
 
     /// Asks for a change; an error says why it is not made, or not known to be made.
@@ -127,12 +117,16 @@ impl Gateway {
             match place.connect(share, until) {
                 Ok(connection) => {
                     let response = connection.ask(request, sent);
-                    *self.found.lock() = Some(places);
+                    *self.found.lock() = Some(places.clone());
                     let doubt = match request.change {
                         Some(_) => "; the change may have been made",
                         None => "",
                     };
-                    return response.map_err(|error| no_response(&error, &whole) + doubt);
+                    match response {
+                        Ok(response) => return Ok(response),
+                        Err(error) => reasons.add(place, no_response(&error, &whole) + doubt),
+                    }
+                    break;
                 }
                 Err(error) => reasons.add(place, no_response(&error, late)),
             }
@@ -141,7 +135,6 @@ impl Gateway {
     }
 }
 
-/// Why the addresses of a gateway give no response.
 #[derive(Default)]
 struct Reasons(Vec<(String, String)>);
 
@@ -164,7 +157,6 @@ impl Reasons {
     }
 }
 
-/// The first document that one of the gateways has.
 pub(super) fn first<T: DeserializeOwned>(
     verb: &str,
     gateways: &[Gateway],
@@ -214,14 +206,12 @@ pub(super) fn ask_each<T: Serialize>(
     Ok(code)
 }
 
-/// A part of a path, percent-encoded.
 pub(super) fn encoded(part: &str) -> String {
     percent_encoded(part, |byte| {
         byte.is_ascii_alphanumeric() || b"-_~".contains(&byte)
     })
 }
 
-/// The document in a response, or why there is none.
 fn document_of<T: DeserializeOwned>((status, body): (u16, String)) -> Result<T, String> {
     if status != 200 {
         return Err(reason(&body));

@@ -29,7 +29,6 @@ fn read_by(loader: &Loader<'_>, file: &ConfigFile) -> Result<Config, ConfigError
     loader.text(&text, STANDARD_INPUT)
 }
 
-/// Reads by the environment of this process, now.
 pub(super) fn loader<'l>() -> Loader<'l> {
     Loader::new(&environment, Clock::system().now())
 }

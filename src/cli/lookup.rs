@@ -63,7 +63,6 @@ impl Lookup {
     }
 }
 
-/// The running gateway that `--live` asks.
 fn gateway(args: &Explain) -> Result<Option<listeners::Gateway>, Stop> {
     if !args.live {
         return Ok(None);

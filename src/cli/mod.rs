@@ -203,8 +203,7 @@ fn wrong_use() -> ExitCode {
 
 /// Writes a new file; one that is there is an error, also when it was created meanwhile.
 fn create_file(path: &std::path::Path, text: &str) -> Result<(), String> {
-    let mut new = std::fs::OpenOptions::new();
-    let created = new.write(true).create_new(true).open(path);
+    let created = std::fs::File::create_new(path);
     let written = created.and_then(|mut file| file.write_all(text.as_bytes()));
     let name = path.display();
     written.map_err(|error| match error.kind() {
@@ -241,7 +240,6 @@ type Ended = Result<ExitCode, Stop>;
 enum Stop {
     Bad(String),
     Misuse(String),
-    /// The configuration is not valid.
     Config(ConfigError),
 }
 

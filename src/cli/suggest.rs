@@ -5,7 +5,7 @@ use std::path::Path;
 use tollgate_config::{Config, Unset};
 use tollgate_limit::{Kind, Mode};
 use tollgate_policy::Policy;
-use tollgate_replay::suggest::{Ask, Rate, Today, suggest as work_out};
+use tollgate_replay::suggest::{Ask, Choice, Rate, suggest as work_out};
 use tollgate_replay::{Traffic, edit, share};
 use tollgate_store::clock::Clock;
 
@@ -44,7 +44,7 @@ pub(super) fn suggest(args: &Suggest) -> Ended {
         rule,
         today,
     };
-    let suggestion = work_out(&mut traffic, &per, ask)?;
+    let suggestion = work_out(&traffic, &per, ask)?;
     let survey = &traffic.survey;
     let wanted = match args.choice {
         ChoiceArg::Tight => "tight",
@@ -137,12 +137,14 @@ fn by_words(per: &str) -> Result<Subject, String> {
 }
 
 /// The effect of the file's numbers on the log.
-pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> Today {
+pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> Choice {
     let outcome = traffic.replay();
     let algorithm = &policy.rules[rule].live.algorithm;
     let quota = algorithm.quota();
     let minute = 60_000_000_u128;
-    Today {
+    let counts = outcome.limits.get(rule).map(|limit| limit.counts);
+    let counts = counts.unwrap_or_default();
+    Choice {
         rate: quota.map_or_else(String::new, |quota| {
             format!(
                 "{}/{}",
@@ -151,16 +153,13 @@ pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> 
             )
         }),
         burst: quota.map_or(0, |quota| quota.burst),
-        words: algorithm.words(),
         per_minute: quota.and_then(|quota| {
             let units = u128::from(quota.amount) * minute / u128::from(quota.period.0.max(1));
             u64::try_from(units + u128::from(quota.burst)).ok()
         }),
-        counts: outcome
-            .limits
-            .get(rule)
-            .map(|limit| limit.counts)
-            .unwrap_or_default(),
+        keys_refused: counts.keys_refused,
+        requests_refused: counts.refused,
+        bar: 0,
     }
 }
 
@@ -169,7 +168,7 @@ fn write(
     path: &Path,
     name: &str,
     per: &str,
-    choice: &tollgate_replay::suggest::Choice,
+    choice: &Choice,
     evidence: &[String],
 ) -> Result<String, String> {
     let text = tollgate_config::read_text(path).map_err(|error| error.to_string())?;

@@ -131,7 +131,6 @@ pub(super) fn holds(
     }
 }
 
-/// What holds for a key now, in words.
 pub(super) fn words_now(now: &Now, overridden: Option<&Overridden>) -> String {
     let decided = overridden.and_then(|one| Some((decides(one)?, one)));
     let Some((outcome, one)) = decided else {
@@ -153,7 +152,6 @@ fn decides(one: &Overridden) -> Option<&'static str> {
     }
 }
 
-/// The level of a bucket now, in words.
 pub(super) fn level(now: &Now) -> String {
     let Some(level) = &now.level else {
         let why = now.why_not.as_deref().unwrap_or("not known");

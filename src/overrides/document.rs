@@ -44,16 +44,12 @@ pub(crate) struct Entry {
 /// What an override does: other numbers, or no limit, or a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The rate; `null`: the limit's own.
     pub rate: Option<String>,
-    /// The burst; `null`: the limit's own.
     pub burst: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
-    /// Whether the limit does not apply.
     #[serde(default)]
     pub unlimited: bool,
-    /// Whether every request is refused.
     #[serde(default)]
     pub block: bool,
     /// The units by which the last grant has raised the number for the running window, in words; `rate`

@@ -172,7 +172,6 @@ impl LocalFile {
         }
     }
 
-    /// Replaces it. A crash leaves the old one or the new one.
     pub(super) fn write(&self, document: &Document) -> io::Result<()> {
         replace_whole(&self.0, |new| new.write_all(document.text().as_bytes()))
     }

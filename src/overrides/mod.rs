@@ -76,7 +76,6 @@ pub struct InForce {
     pub placement: Placement,
     /// The bucket; `None`: another version's, which this one cannot read, or the block of a penalty.
     pub bucket: Option<u128>,
-    /// The key in words, without what may be a secret.
     pub key: String,
     pub name: String,
     pub setting: Setting,
@@ -84,7 +83,6 @@ pub struct InForce {
     pub until: Timestamp,
     pub operator: String,
     pub reason: String,
-    /// The last grants that the setting is made of.
     pub(crate) grants: Vec<Granted>,
 }
 

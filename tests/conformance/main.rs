@@ -55,15 +55,16 @@ macro_rules! suite {
 }
 
 suite!(on_the_local_store, crate::local::Local);
-suite!(on_redis, crate::shared::Shared<crate::shared::OnRedis>);
+suite!(on_redis, crate::shared::Shared<crate::shared::Redis>);
+suite!(on_postgres, crate::shared::Shared<crate::shared::Postgres>);
+suite!(on_mysql, crate::shared::Shared<crate::shared::Mysql>);
+suite!(on_views, crate::shared::Shared<crate::shared::Views>);
 suite!(
-    on_postgres,
-    crate::shared::Shared<crate::shared::OnPostgres>
+    on_serializable,
+    crate::shared::Shared<crate::shared::Serializable>
 );
-suite!(on_views, crate::shared::Shared<crate::shared::OnViews>);
 suite!(
     on_a_spanning_database,
-    crate::shared::Shared<crate::shared::OnSpanning>
+    crate::shared::Shared<crate::shared::Proxy>
 );
-suite!(on_galera, crate::shared::Shared<crate::shared::OnGalera>);
-suite!(on_mysql, crate::shared::Shared<crate::shared::OnMysql>);
+suite!(on_galera, crate::shared::Shared<crate::shared::Galera>);

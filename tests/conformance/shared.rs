@@ -5,150 +5,51 @@
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use tollgate_limit::{Claim, Limit, Micros, Timestamp};
 use tollgate_store::clock::Clock;
-use tollgate_store::redis::{self, Address};
-use tollgate_store::tls::Tls;
-use tollgate_store::{RemoteOptions, RemoteStore, Store, mysql, postgres};
+use tollgate_store::{RemoteOptions, RemoteStore, Store};
 
-use crate::servers::{Galera, Maria, Postgres, Redis, Spanning, available, for_the_process};
+use crate::servers::{Server, StoreKind};
 use crate::subject::Subject;
 
 /// A kind of server.
-pub(crate) trait Server: 'static {
+pub(crate) trait OnServer: 'static {
+    const KIND: StoreKind;
+
     /// Random traces played.
     const RUNS: u64;
 
-    /// A store that decides at this clock's time; `None`: there is no such server here.
-    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore>;
+    /// The server of this process; `None`: there is none here.
+    fn server() -> Option<&'static Server>;
 }
 
-/// Options of a store that decides at a clock's time, for this test alone.
-fn options(clock: Clock, key_secret: Vec<u8>) -> RemoteOptions {
-    RemoteOptions {
-        pinned: Some(clock),
-        local_refusals: false,
-        synchronous_commit: false,
-        ..RemoteOptions::new(Micros::from_secs(5), key_secret, Clock::system())
-    }
-}
+macro_rules! on_servers {
+    ($($kind:ident $runs:literal,)*) => {
+        $(
+            pub(crate) struct $kind;
 
-/// Redis.
-pub(crate) struct OnRedis;
+            impl OnServer for $kind {
+                const KIND: StoreKind = StoreKind::$kind;
+                const RUNS: u64 = $runs;
 
-impl Server for OnRedis {
-    const RUNS: u64 = 30;
-
-    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let url = URL.get_or_init(|| {
-            available("redis-server").then(|| for_the_process(Redis::start, Redis::url))
-        });
-        let store = redis::start(
-            Address::parse(url.as_ref()?).expect("an address"),
-            options(clock, key_secret),
-        );
-        Some(store.expect("a thread"))
-    }
-}
-
-/// PostgreSQL.
-pub(crate) struct OnPostgres;
-
-impl Server for OnPostgres {
-    const RUNS: u64 = 10;
-
-    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let start = || Postgres::start_with(&["fsync=off"]);
-        let url = URL
-            .get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
-        let store = postgres::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
-        Some(store.expect("a thread"))
-    }
-}
-
-/// PostgreSQL whose tables are views: they have no system columns, as in databases that span machines.
-pub(crate) struct OnViews;
-
-impl Server for OnViews {
-    const RUNS: u64 = 3;
-
-    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let start = || {
-            let server = Postgres::start_with(&["fsync=off"]);
-            let tables = postgres::spanning_schema_sql().replace("tollgate_", "plain_");
-            server.psql("postgres", &tables);
-            for table in ["buckets", "gateways", "overrides"] {
-                let view = format!("CREATE VIEW tollgate_{table} AS SELECT * FROM plain_{table}");
-                server.psql("postgres", &view);
+                fn server() -> Option<&'static Server> {
+                    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+                    SERVER.get_or_init(|| Self::KIND.start()).as_ref()
+                }
             }
-            server
-        };
-        let url = URL
-            .get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
-        let store = postgres::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
-        Some(store.expect("a thread"))
-    }
+        )*
+    };
 }
 
-/// PostgreSQL behind a proxy that refuses and disturbs as databases that span machines do.
-pub(crate) struct OnSpanning;
-
-impl Server for OnSpanning {
-    const RUNS: u64 = 1;
-
-    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let start = || {
-            let server = Postgres::start_with(&["fsync=off"]);
-            let proxy = Spanning::to(server.port);
-            proxy.disturb(1);
-            (server, proxy)
-        };
-        let url = URL.get_or_init(|| {
-            Postgres::available().then(|| for_the_process(start, |(_, proxy)| proxy.url()))
-        });
-        let store = postgres::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
-        Some(store.expect("a thread"))
-    }
-}
-
-/// MariaDB.
-pub(crate) struct OnMysql;
-
-impl Server for OnMysql {
-    const RUNS: u64 = 10;
-
-    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let start = || Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
-        let url =
-            URL.get_or_init(|| Maria::available().then(|| for_the_process(start, Maria::url)));
-        let store = mysql::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
-        Some(store.expect("a thread"))
-    }
-}
-
-/// A Galera node that has joined two others. (All tests use the same one: each node has a mark of its own.)
-pub(crate) struct OnGalera;
-
-impl Server for OnGalera {
-    const RUNS: u64 = 2;
-
-    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
-        static URL: OnceLock<Option<String>> = OnceLock::new();
-        let url = URL.get_or_init(|| {
-            let url = |cluster: &Galera| cluster.nodes[2].url();
-            Galera::available().then(|| for_the_process(Galera::start, url))
-        });
-        let url = url.as_ref()?;
-        let store = mysql::start(url, &Tls::default(), options(clock, key_secret));
-        Some(store.expect("a thread"))
-    }
+on_servers! {
+    Redis 30,
+    Postgres 10,
+    Mysql 10,
+    Views 3,
+    Serializable 3,
+    Proxy 1,
+    Galera 2,
 }
 
 /// A store on such a server, with its clock.
@@ -159,19 +60,21 @@ pub(crate) struct Shared<K> {
     kind: PhantomData<K>,
 }
 
-impl<K: Server> Subject for Shared<K> {
+impl<K: OnServer> Subject for Shared<K> {
     type Store = RemoteStore;
     const SHARED: bool = true;
     const RUNS: u64 = K::RUNS;
 
     async fn new(limits: &[Arc<Limit>], now: Timestamp) -> Option<Self> {
-        let clock = Clock::manual(now);
-        let store = K::open(clock.clone(), fastrand::u128(..).to_le_bytes().to_vec())?;
-        assert!(
-            store.ready(Duration::from_secs(10)).await,
-            "{:?}",
-            store.health()
-        );
+        let (server, clock) = (K::server()?, Clock::manual(now));
+        let pin = |options: &mut RemoteOptions| {
+            options.pinned = Some(clock.clone());
+            options.local_refusals = false;
+            options.synchronous_commit = false;
+            options.key_secret = fastrand::u128(..).to_le_bytes().to_vec();
+        };
+        // (All on the first node of several: each node has a mark of its own.)
+        let store = K::KIND.connect_with(&server.url(), pin).await;
         Some(Self {
             store,
             clock,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::harness::{Connection, Gateway, Upstream, eventually};
-use crate::rls::stores::{Server, Shared};
+use crate::rls::stores::{Shared, StoreKind};
 use crate::servers::SlowNetwork;
 
 /// `answer_within` of the files here; one visit to the slow store takes nearly as long.
@@ -25,7 +25,7 @@ struct Slow {
 impl Slow {
     /// `use_up` is done at the gateway that is not slow. `None`: there is no Redis here.
     fn of(config: &str, use_up: impl Fn(&Gateway)) -> Option<Self> {
-        let shared = Shared::new(Server::redis()?);
+        let shared = Shared::new(StoreKind::Redis.start()?);
         let port = shared.port();
         let network = SlowNetwork::to(port, VISIT);
         let table = shared.table.replace("\"2s\"", "\"1s\"");
@@ -196,7 +196,7 @@ fn store_slow_requests_that_a_program_names_are_decided_beside_each_other() {
 
 #[test]
 fn store_frozen_ten_limits_on_three_targets_are_decided_within_one_deadline() {
-    let Some(server) = Server::redis() else {
+    let Some(server) = StoreKind::Redis.start() else {
         return;
     };
     let shared = Shared::new(server);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::decisions::{check, gateway};
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway, eventually};
-use crate::rls::stores::{Server, Shared};
+use crate::rls::stores::{Shared, StoreKind};
 
 pub(crate) fn headers<'a>(uri: &'a str, client: &'a str) -> [(&'a str, &'a str); 3] {
     [
@@ -119,7 +119,7 @@ fn permit_that_is_not_reported_expires_and_keeps_its_charge() {
 
 #[test]
 fn permit_of_a_program_that_leaves_before_its_response_is_given_back() {
-    let Some(server) = Server::redis() else {
+    let Some(server) = StoreKind::Redis.start() else {
         return;
     };
     let shared = Shared::new(server);

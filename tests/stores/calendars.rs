@@ -7,8 +7,8 @@ use tollgate_limit::{Align, Calendar, Claim, Kind, Limit, Micros, Terms, Timesta
 use tollgate_store::clock::Clock;
 use tollgate_store::{RemoteStore, Store};
 
-use crate::kinds::StoreKind;
 use crate::limits::{limit, terms};
+use crate::servers::Server;
 
 const DAY: u64 = 86_400_000_000;
 
@@ -80,10 +80,7 @@ async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
     }
 }
 
-pub async fn shares_windows_with_a_clock_days_away(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn shares_windows_with_a_clock_days_away(server: Server) {
     for days in [2, 50, -2, -50] {
         let away = server.connect_with(|options| {
             (options.clock, options.local_refusals) = (days_ahead(days), false);
@@ -93,19 +90,4 @@ pub async fn shares_windows_with_a_clock_days_away(kind: StoreKind) {
         server.clear();
         share_the_server_s_day(away, right).await;
     }
-}
-
-#[tokio::test]
-async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_redis() {
-    shares_windows_with_a_clock_days_away(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_postgres() {
-    shares_windows_with_a_clock_days_away(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_mysql() {
-    shares_windows_with_a_clock_days_away(StoreKind::Mysql).await;
 }

@@ -8,23 +8,23 @@ use std::time::Duration;
 use tollgate_testkit::llm::crowd::{self, Crowd, Outcome};
 use tollgate_testkit::llm::tariff::{LEASED, MONEY, TOKENS, Tariff};
 
-use crate::gateways::Gateway;
-use crate::servers::{Postgres, Redis, available, wait_until};
+use crate::gateways::{Gateway, store};
+use crate::servers::{Server, wait_until};
 
-fn start(kind: &str, url: &str, upstream: &str, limit: &str) -> Gateway {
+fn start(server: &Server, place: usize, upstream: &str, limit: &str) -> Gateway {
+    let store = store(server, place);
     Gateway::start_on(&format!(
-        "[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"5s\"\n\
-         key_secret_file = \"secret\"\n{limit}\
+        "{store}{limit}\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{upstream}\"\nlimits = [\"tokens\"]\n"
     ))
 }
 
 /// Runs the crowd. `cuts`: of a hundred calls so many are broken off by the client, and as many by the upstream, and a
 /// gateway is killed.
-fn spend(tariff: Tariff, kind: &str, url: &str, cuts: u64) {
+fn spend(tariff: Tariff, server: &Server, cuts: u64) {
     let model = crowd::model();
     let mut gateways: Vec<Gateway> = (0..4)
-        .map(|_| start(kind, url, &model.url(), tariff.limit))
+        .map(|place| start(server, place, &model.url(), tariff.limit))
         .collect();
     let addresses = gateways
         .iter()
@@ -60,58 +60,24 @@ fn spend(tariff: Tariff, kind: &str, url: &str, cuts: u64) {
     crowd::check(&model, &outcome, &tariff, charged, cuts == 0);
 }
 
-#[test]
-fn ceiling_on_redis_is_never_exceeded_and_nearly_all_of_it_is_usable() {
-    if available("redis-server") {
-        let server = Redis::start();
-        spend(TOKENS, "redis", &server.url(), 0);
-    }
+/// Nearly all of it is usable.
+pub fn is_never_exceeded(server: Server) {
+    spend(TOKENS, &server, 0);
 }
 
-#[test]
-fn ceiling_on_redis_holds_through_cuts_and_a_killed_gateway() {
-    if available("redis-server") {
-        let server = Redis::start();
-        spend(TOKENS, "redis", &server.url(), 3);
-    }
+pub fn holds_through_cuts_and_a_killed_gateway(server: Server) {
+    spend(TOKENS, &server, 3);
 }
 
-#[test]
-fn reservations_of_leased_units_on_redis_hold_through_cuts_and_a_killed_gateway() {
-    if available("redis-server") {
-        let server = Redis::start();
-        spend(LEASED, "redis", &server.url(), 3);
-    }
+pub fn of_money_is_never_exceeded_by_a_micro_unit(server: Server) {
+    spend(MONEY, &server, 0);
 }
 
-#[test]
-fn reservations_of_leased_units_on_redis_are_never_exceeded_and_none_is_lost() {
-    if available("redis-server") {
-        let server = Redis::start();
-        spend(LEASED, "redis", &server.url(), 0);
-    }
+/// None of the leased units is lost.
+pub fn of_leased_units_is_never_exceeded(server: Server) {
+    spend(LEASED, &server, 0);
 }
 
-#[test]
-fn ceiling_on_postgres_is_never_exceeded_and_nearly_all_of_it_is_usable() {
-    if Postgres::available() {
-        let server = Postgres::start_with(&[]);
-        spend(TOKENS, "postgres", &server.url(), 0);
-    }
-}
-
-#[test]
-fn ceiling_on_postgres_holds_through_cuts_and_a_killed_gateway() {
-    if Postgres::available() {
-        let server = Postgres::start_with(&[]);
-        spend(TOKENS, "postgres", &server.url(), 3);
-    }
-}
-
-#[test]
-fn ceiling_of_money_on_postgres_is_never_exceeded_by_a_micro_unit() {
-    if Postgres::available() {
-        let server = Postgres::start_with(&[]);
-        spend(MONEY, "postgres", &server.url(), 0);
-    }
+pub fn of_leased_units_holds_through_cuts_and_a_killed_gateway(server: Server) {
+    spend(LEASED, &server, 3);
 }

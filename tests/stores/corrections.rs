@@ -6,9 +6,8 @@ use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Settlement};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, draw};
-use crate::kinds::{Server, StoreKind};
 use crate::limits::{limit, terms};
-use crate::servers::eventually;
+use crate::servers::{Server, eventually};
 use crate::sql_conflicts::Stranger;
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -93,10 +92,7 @@ async fn gives_up(store: &RemoteStore, limit: &Limit) {
     .await;
 }
 
-pub async fn survive_a_pause(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn survive_a_pause(server: Server) {
     let (store, limit) = estimated(&server).await;
     server.signal("-STOP");
     settle_both(&store, &limit).await;
@@ -105,28 +101,10 @@ pub async fn survive_a_pause(kind: StoreKind) {
     are_made_once(&store, &limit).await;
 }
 
-#[tokio::test]
-async fn redis_settlements_during_a_pause_of_the_server_are_made_once() {
-    survive_a_pause(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn postgres_settlements_during_a_pause_of_the_server_are_made_once() {
-    survive_a_pause(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_settlements_during_a_pause_of_the_server_are_made_once() {
-    survive_a_pause(StoreKind::Mysql).await;
-}
-
-pub async fn survive_a_lock(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn survive_a_lock(server: Server) {
     let (store, limit) = estimated(&server).await;
-    let (lock, unlock) = match kind {
-        StoreKind::Mysql => ("LOCK TABLES tollgate_buckets WRITE", "UNLOCK TABLES"),
+    let (lock, unlock) = match server.name() {
+        "mysql" => ("LOCK TABLES tollgate_buckets WRITE", "UNLOCK TABLES"),
         _ => (
             "BEGIN; LOCK TABLE tollgate_buckets IN EXCLUSIVE MODE",
             "COMMIT",
@@ -138,16 +116,6 @@ pub async fn survive_a_lock(kind: StoreKind) {
     gives_up(&store, &limit).await;
     stranger.run(unlock).await;
     are_made_once(&store, &limit).await;
-}
-
-#[tokio::test]
-async fn postgres_settlements_while_the_table_is_locked_are_made_once() {
-    survive_a_lock(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_settlements_while_the_table_is_locked_are_made_once() {
-    survive_a_lock(StoreKind::Mysql).await;
 }
 
 /// The commit takes longer than the gateway waits: PostgreSQL runs the trigger in COMMIT, and MariaDB in
@@ -165,8 +133,8 @@ const MYSQL_SLOW_COMMIT: &str = "
 
 /// Settlements whose commit is under way, on a server where it takes its time.
 async fn committing(server: &Server, store: &RemoteStore, limit: &Limit) -> u64 {
-    let (slow, sleeping) = match server.kind() {
-        StoreKind::Mysql => (
+    let (slow, sleeping) = match server.name() {
+        "mysql" => (
             MYSQL_SLOW_COMMIT,
             "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'",
         ),
@@ -185,17 +153,14 @@ async fn committing(server: &Server, store: &RemoteStore, limit: &Limit) -> u64 
 }
 
 fn hurry(server: &Server) {
-    let statement = match server.kind() {
-        StoreKind::Mysql => "DROP TRIGGER slow",
+    let statement = match server.name() {
+        "mysql" => "DROP TRIGGER slow",
         _ => "DROP TRIGGER slow ON tollgate_buckets",
     };
     server.sql(statement);
 }
 
-pub async fn committed_late(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn committed_late(server: Server) {
     let (store, limit) = estimated(&server).await;
     let calls = committing(&server, &store, &limit).await;
     eventually("second call with the settlements", PATIENCE, async || {
@@ -206,26 +171,13 @@ pub async fn committed_late(kind: StoreKind) {
     are_made_once(&store, &limit).await;
 }
 
-#[tokio::test]
-async fn postgres_settlements_committed_after_they_were_given_up_are_made_once() {
-    committed_late(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_settlements_committed_after_they_were_given_up_are_made_once() {
-    committed_late(StoreKind::Mysql).await;
-}
-
-pub async fn killed_in_commit(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn killed_in_commit(server: Server) {
     let (store, limit) = estimated(&server).await;
     committing(&server, &store, &limit).await;
-    if kind == StoreKind::Mysql {
+    if server.kind().is_mysql() {
         let sessions = server.sql(
             "SELECT GROUP_CONCAT(CONCAT('KILL ', ID) SEPARATOR ';') FROM information_schema.PROCESSLIST
-             WHERE ID <> CONNECTION_ID() AND DB = 'tollgate' AND USER = 'root'",
+             WHERE ID <> CONNECTION_ID() AND DB = DATABASE() AND USER = 'root'",
         );
         server.sql(&sessions);
     } else {
@@ -233,14 +185,4 @@ pub async fn killed_in_commit(kind: StoreKind) {
     }
     hurry(&server);
     are_made_once(&store, &limit).await;
-}
-
-#[tokio::test]
-async fn postgres_settlements_of_a_session_killed_in_its_commit_are_made_once() {
-    killed_in_commit(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_settlements_of_a_session_killed_in_its_commit_are_made_once() {
-    killed_in_commit(StoreKind::Mysql).await;
 }

@@ -2,26 +2,21 @@
 
 use std::net::TcpStream;
 
-use crate::gateways::{Gateway, status_with};
-use crate::kinds::StoreKind;
+use crate::gateways::{Gateway, status_with, store};
+use crate::servers::Server;
 use crate::servers::{free_port, wait_until};
 
 /// The request that the proxy asks about.
 const ASKED: &str = "x-original-method: GET\r\nx-original-uri: /\r\nx-forwarded-host: example.com\r\nx-real-ip: 192.0.2.7\r\n";
 
 /// Two gateways are asked in turns until both refuse, each request under two limits.
-pub fn admit_one_burst_together(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let (name, url) = (server.name(), server.url());
-    let mut asked = [0, 1].map(|_| {
+pub fn admit_one_burst_together(server: Server) {
+    let mut asked = [0, 1].map(|place| {
         let port = free_port();
+        let store = store(&server, place);
         let gateway = Gateway::start_on(&format!(
             "[decide]\nlisten = \"127.0.0.1:{port}\"\ntrusted = [\"127.0.0.1\"]\n\
-             [store]\nkind = \"{name}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"10s\"\n\
-             key_secret_file = \"secret\"\n\
-             [limits.total]\nper = \"everyone\"\nrate = \"40/day\"\n\
+             {store}[limits.total]\nper = \"everyone\"\nrate = \"40/day\"\n\
              [limits.each]\nper = \"address\"\nrate = \"30/day\"\n\
              [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\", \"each\"]\n"
         ));
@@ -43,19 +38,4 @@ pub fn admit_one_burst_together(kind: StoreKind) {
     let [one, two] = asked.map(|(.., admitted)| admitted);
     assert!(one > 0 && two > 0, "both admit: {one} and {two}");
     assert!(one + two <= 30, "{one} and {two}");
-}
-
-#[test]
-fn check_on_redis_is_shared_by_two_gateways() {
-    admit_one_burst_together(StoreKind::Redis);
-}
-
-#[test]
-fn check_on_postgres_is_shared_by_two_gateways() {
-    admit_one_burst_together(StoreKind::Postgres);
-}
-
-#[test]
-fn check_on_mysql_is_shared_by_two_gateways() {
-    admit_one_burst_together(StoreKind::Mysql);
 }

@@ -13,7 +13,7 @@ use tollgate_store::clock::Clock;
 
 use crate::faults::{PATIENCE, drain, draw, recovers, storm};
 use crate::limits::{bucket, limit, terms};
-use crate::servers::eventually;
+use crate::servers::{Server, eventually};
 
 const SECOND: Micros = Micros::from_secs(1);
 const HOUR: Micros = Micros::from_secs(3600);
@@ -148,7 +148,8 @@ pub async fn drained_buckets_take_on_numbers(
 }
 
 /// Data is lost again and again while many ask, with refusals known here and with leases.
-pub async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
+pub async fn emptied_under_load_refills_no_bucket(server: Server) {
+    let stores = [server.connect().await, server.connect().await];
     let plain = draining(&bucket("plain", 0, 200, SECOND, 100));
     let leased = Limit::clone(&bucket("leased", 1, 1000, SECOND, 300));
     let leased = draining(&Limit {
@@ -169,7 +170,7 @@ pub async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
     let losing = async {
         let other = bucket("other", 2, 1_000_000, SECOND, 1_000_000);
         while start.elapsed() < span {
-            lose();
+            server.clear();
             // The next loss comes when the store has answered after this one.
             recovers(&stores[0], &other).await;
         }

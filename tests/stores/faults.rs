@@ -13,13 +13,12 @@ use tollgate_store::{Store, StoreError};
 use crate::limits::bucket;
 use crate::servers::eventually;
 
+pub use crate::servers::PATIENCE;
+
 /// The deadline the stores of these tests are given.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(20);
 /// What a busy machine may add to it, and the 100 ms that PostgreSQL is given.
 const SLACK: Duration = Duration::from_millis(500);
-
-/// How long a test waits for what must happen: far longer than it takes, since the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn draw(store: &impl Store, limit: &Limit, key: &[u8]) -> Result<bool, StoreError> {
     store

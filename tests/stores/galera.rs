@@ -1,167 +1,163 @@
-//! Three Galera nodes with a gateway on each: conflicts that are noticed at COMMIT, a node killed, paused, and joined again.
+//! Three Galera nodes with a store on each: conflicts that are noticed at COMMIT, a node killed, paused, and joined again.
+//! (The suite runs on them, too.)
 
 use std::time::{Duration, Instant};
 
-use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Settlement};
+use tollgate_limit::{Claim, Kind, Limit, Micros};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, draw, recovers, storm};
-use crate::gateways::{Gateway, ask_on, at_most, example};
-use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
-use crate::servers::{Galera, eventually};
+use crate::outages::within_one_burst;
+use crate::servers::{Server, StoreKind, eventually, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
+/// The units of a limit of these tests.
+const ALL: u64 = 100_000;
+/// The deadline of the stores, and what a busy machine may add to it.
+const WITHIN: Duration = Duration::from_secs(2);
+const SLACK: Duration = Duration::from_secs(10);
 
-async fn one_on_each(cluster: &Galera) -> Vec<RemoteStore> {
-    let mut stores = Vec::new();
-    for node in &cluster.nodes {
-        stores.push(StoreKind::Mysql.connect(&node.url()).await);
-    }
-    stores
-}
-
-/// Draws on all nodes at once for a while; what was granted, and may have been.
-async fn storm_on(stores: &[RemoteStore], limit: &Limit, key: &[u8], span: Duration) -> [u64; 2] {
-    let (granted, failed) = storm(stores, limit, key, 8, span).await;
-    let unknown = failed.iter().filter(|error| error.may_have_charged());
-    [granted, unknown.count() as u64]
-}
-
-/// The units that are left, and that every node has what the others have.
-async fn left(stores: &[RemoteStore], limit: &Limit, key: &[u8]) -> u64 {
-    let mut last = Vec::new();
-    eventually("same number on each node", PATIENCE, async || {
-        last.clear();
-        for store in stores {
-            let peeked = store.peek(&[Claim::new(limit, key, 1)]).await;
-            last.push(peeked.ok().map(|standings| standings[0].remaining()));
-        }
-        last[0].is_some() && last.iter().all(|one| *one == last[0])
-    })
-    .await;
-    last[0].unwrap_or_default()
-}
-
-#[tokio::test]
-async fn galera_nodes_share_one_limit_exactly_through_conflicts_faults_and_transfers() {
-    if !Galera::available() {
-        return;
-    }
-    let mut cluster = Galera::start();
-    let stores = one_on_each(&cluster).await;
-
-    // A rate: 64 tasks of three gateways meet at one row.
-    let ten = bucket("ten", 0, 10, Micros::from_secs(1), 10);
-    let start = Instant::now();
-    // (On a busy machine a node may be late for all of its requests.)
-    let (granted, _) = storm(&stores, &ten, b"k", 20, Duration::from_secs(3)).await;
-    let most = at_most(10, 10, start);
-    assert!(
-        (20..=most).contains(&granted),
-        "granted {granted}, at most {most}"
-    );
-    let conflicts: u64 = (cluster.nodes.iter())
-        .map(|node| {
-            let shown = node.sql("SHOW STATUS WHERE Variable_name IN ('wsrep_local_cert_failures', 'wsrep_local_bf_aborts')");
-            let numbers = shown.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
-            numbers.sum::<u64>()
+async fn one_on_each(server: &Server) -> [RemoteStore; 3] {
+    let connect = || {
+        server.connect_with(|options| {
+            options.answer_within = Micros(u64::try_from(WITHIN.as_micros()).unwrap());
         })
-        .sum();
-    assert!(conflicts > 0, "the nodes have met conflicts");
+    };
+    [connect().await, connect().await, connect().await]
+}
 
-    // A number: each grant is charged once.
-    let many = bucket("many", 1, 1, HOUR, 100_000);
-    let sliding = limit("sliding", 2, &terms(Kind::SlidingWindow, 100_000, HOUR));
-    for limit in [&many, &sliding] {
-        let all = limit.algorithm.burst();
-        let [granted, unknown] = storm_on(&stores, limit, b"k", Duration::from_secs(1)).await;
-        let left = left(&stores, limit, b"k").await;
+/// What was granted, and may have been charged without a grant.
+#[derive(Debug, Default)]
+struct Count {
+    granted: u64,
+    unknown: u64,
+}
+
+impl Count {
+    /// Draws on these nodes at once for a while. Each request is answered, if only by an error, in time.
+    async fn storm_on(&mut self, stores: &[RemoteStore], limit: &Limit, span: Duration) {
+        let start = Instant::now();
+        let (granted, failed) = storm(stores, limit, b"k", 8, span).await;
+        assert!(start.elapsed() < span + WITHIN + SLACK, "answered in time");
+        assert!(granted > 0, "some are decided: {failed:?}");
+        self.granted += granted;
+        self.unknown += failed
+            .iter()
+            .filter(|error| error.may_have_charged())
+            .count() as u64;
+    }
+
+    /// Every node has the same number left, and each grant was charged once.
+    async fn is_charged_once(&self, stores: &[RemoteStore], limit: &Limit) {
+        let mut left = Vec::new();
+        eventually("same number on each node", PATIENCE, async || {
+            left.clear();
+            for store in stores {
+                let peeked = store.peek(&[Claim::new(limit, b"k", 1)]).await;
+                left.push(peeked.ok().map(|standings| standings[0].remaining()));
+            }
+            left[0].is_some() && left.iter().all(|one| *one == left[0])
+        })
+        .await;
+        let charged = ALL - left[0].unwrap();
         assert!(
-            (all - granted - unknown..=all - granted).contains(&left),
-            "{}: {left} left, {granted} granted, {unknown} unknown",
+            (self.granted..=self.granted + self.unknown).contains(&charged),
+            "{}: {charged} charged, {self:?}",
             limit.name
         );
     }
+}
 
-    // Settlements on every node are made once.
-    let spend = limit("spend", 3, &terms(Kind::FixedWindow, 1_000_000, HOUR));
-    for _ in 0..30 {
-        for store in &stores {
-            store.settle(&[Settlement::new(&spend, b"k", Change::Charge { more: 10 })]);
-        }
-        tokio::time::sleep(Duration::from_millis(3)).await;
-    }
-    eventually("settlements", PATIENCE, async || {
-        left(&stores, &spend, b"k").await == 1_000_000 - 900
-    })
-    .await;
-
-    // A node is killed, then one is paused: the others go on, and it comes back with what they have.
-    let window = limit("window", 4, &terms(Kind::FixedWindow, 100_000, HOUR));
-    let mut granted = 0;
-    let mut unknown = 0;
-    for paused in [false, true] {
-        if paused {
-            cluster.nodes[2].process().signal("-STOP");
-        } else {
-            cluster.nodes[2].crash();
-        }
-        let [more, doubtful] = storm_on(&stores[..2], &window, b"k", Duration::from_secs(5)).await;
-        assert!(more > 0, "two of three nodes go on");
-        (granted, unknown) = (granted + more, unknown + doubtful);
-        if paused {
-            cluster.nodes[2].process().signal("-CONT");
-        } else {
-            cluster.nodes[2].run();
-        }
-        recovers(&stores[2], &bucket("other", 5, 100_000, HOUR, 100_000)).await;
-        let [more, doubtful] = storm_on(&stores, &window, b"k", Duration::from_secs(1)).await;
-        (granted, unknown) = (granted + more, unknown + doubtful);
-    }
-    let left = left(&stores, &window, b"k").await;
-    assert!(
-        (100_000 - granted - unknown..=100_000 - granted).contains(&left),
-        "{left} left, {granted} granted, {unknown} unknown"
-    );
-    assert!(draw(&stores[2], &window, b"k").await.is_ok());
-
-    // Whole gateways on different nodes.
-    let limit = "rate = \"10/second\"\nburst = 10";
-    for count in [2, 4] {
-        let settings = |place: usize| {
-            let url = cluster.nodes[place % 3].url();
-            let name = format!("url = \"{url}\"");
-            let own = example("mysql", &url, limit);
-            assert!(own.contains(&name));
-            // (A bucket of its own for each round.)
-            own.replace("per_caller", &format!("per_caller_{count}"))
+#[tokio::test]
+async fn galera_nodes_charge_each_grant_once_through_conflicts() {
+    let Some(server) = StoreKind::Galera.start() else {
+        return;
+    };
+    let stores = one_on_each(&server).await;
+    let conflicts = || {
+        let shown = "SHOW STATUS WHERE Variable_name IN ('wsrep_local_cert_failures', 'wsrep_local_bf_aborts')";
+        let shown = server.galera().nodes.iter().map(|node| node.sql(shown));
+        let numbers = |text: String| -> u64 {
+            let words = text.split_whitespace();
+            words.filter_map(|word| word.parse::<u64>().ok()).sum()
         };
-        let gateways: Vec<Gateway> = (0..count)
-            .map(|place| Gateway::start_on(&settings(place)))
-            .collect();
-        share(&gateways);
+        shown.map(numbers).sum::<u64>()
+    };
+    let before = conflicts();
+    for limit in [
+        bucket("many", 1, 1, HOUR, ALL),
+        limit("sliding", 2, &terms(Kind::SlidingWindow, ALL, HOUR)),
+    ] {
+        let mut count = Count::default();
+        count
+            .storm_on(&stores, &limit, Duration::from_secs(2))
+            .await;
+        count.is_charged_once(&stores, &limit).await;
+    }
+    assert!(conflicts() > before, "the nodes have met conflicts");
+}
+
+/// The others go on, and it comes back with what they have.
+#[tokio::test]
+async fn galera_node_that_is_killed_or_paused_takes_no_charge_along() {
+    let Some(mut server) = StoreKind::Galera.start() else {
+        return;
+    };
+    let stores = one_on_each(&server).await;
+    let window = limit("window", 4, &terms(Kind::FixedWindow, ALL, HOUR));
+    let mut count = Count::default();
+    for paused in [false, true] {
+        away(&mut server, paused);
+        // Longer than they wait for the node that is silent: five seconds, and what a busy machine adds.
+        count
+            .storm_on(&stores[1..], &window, Duration::from_secs(12))
+            .await;
+        back(&mut server, paused);
+        recovers(&stores[0], &bucket("other", 5, ALL, HOUR, ALL)).await;
+        count
+            .storm_on(&stores, &window, Duration::from_secs(1))
+            .await;
+    }
+    count.is_charged_once(&stores, &window).await;
+    assert!(draw(&stores[0], &window, b"k").await.is_ok());
+}
+
+/// Gateways of the nodes that are left answer each request by a decision, of the store or of their share.
+#[test]
+fn galera_node_that_is_killed_or_paused_costs_one_burst_at_most() {
+    let Some(mut server) = StoreKind::Galera.start() else {
+        return;
+    };
+    for paused in [false, true] {
+        let urls = [server.url_at(1), server.url_at(2)];
+        let outage = || {
+            away(&mut server, paused);
+            let probe = "CREATE TABLE IF NOT EXISTS tollgate.probe (n INT PRIMARY KEY); REPLACE INTO tollgate.probe VALUES (1)";
+            let nodes = &server.galera().nodes;
+            wait_until("commit", || nodes[1].try_sql(probe).is_ok());
+            Instant::now()
+        };
+        within_one_burst("mysql", &urls, outage, || ());
+        back(&mut server, paused);
     }
 }
 
-fn share(gateways: &[Gateway]) {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    let (stop, granted, start) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
-    std::thread::scope(|scope| {
-        for gateway in gateways {
-            ask_on(scope, gateway.port, 8, &stop, &granted);
-        }
-        while start.elapsed() < Duration::from_secs(3) {
-            std::thread::sleep(Duration::from_millis(20));
-            let (granted, most) = (granted.load(Ordering::Relaxed), at_most(10, 10, start));
-            assert!(granted <= most, "granted {granted}, at most {most}");
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-    let granted = granted.load(Ordering::Relaxed);
-    assert!(
-        granted >= 20,
-        "{} gateways granted {granted}",
-        gateways.len()
-    );
+/// Takes the first node away.
+fn away(server: &mut Server, paused: bool) {
+    if paused {
+        server.signal("-STOP");
+    } else {
+        server.crash();
+    }
+}
+
+/// The first node goes on, and has joined the others.
+fn back(server: &mut Server, paused: bool) {
+    if paused {
+        server.signal("-CONT");
+    } else {
+        server.run();
+    }
+    server.galera().joined();
 }

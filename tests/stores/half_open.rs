@@ -9,9 +9,8 @@ use tollgate_limit::Micros;
 use tollgate_store::{RemoteOptions, RemoteStore};
 
 use crate::faults::{PATIENCE, draw, recovers};
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::servers::{Pooler, Postgres, eventually};
+use crate::servers::{Pooler, Postgres, Server, StoreKind, eventually};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
@@ -118,12 +117,9 @@ async fn comes_back(store: &RemoteStore, network: &Network) {
     recovers(store, &limit).await;
 }
 
-pub async fn connection_is_replaced(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn connection_is_replaced(server: Server) {
     let network = Network::to(server.port());
-    replaced_through(kind, &server.url_through(network.port), &network).await;
+    replaced_through(server.kind(), &server.url_through(network.port), &network).await;
 }
 
 async fn replaced_through(kind: StoreKind, url: &str, network: &Network) {
@@ -133,21 +129,6 @@ async fn replaced_through(kind: StoreKind, url: &str, network: &Network) {
     };
     let store = kind.connect_with(url, change).await;
     comes_back(&store, network).await;
-}
-
-#[tokio::test]
-async fn redis_half_open_connection_is_replaced_while_it_is_suspected() {
-    connection_is_replaced(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn postgres_half_open_connection_is_replaced_while_it_is_suspected() {
-    connection_is_replaced(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_half_open_connection_is_replaced_while_it_is_suspected() {
-    connection_is_replaced(StoreKind::Mysql).await;
 }
 
 #[tokio::test]

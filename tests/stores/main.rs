@@ -21,7 +21,6 @@ mod faults;
 mod galera;
 mod gateways;
 mod half_open;
-mod kinds;
 mod leases;
 mod limits;
 mod losses;
@@ -52,6 +51,7 @@ mod resets;
 mod spanning;
 mod sql_conflicts;
 mod sql_faults;
+mod suite;
 mod unanswered;
 mod unreachable;
 

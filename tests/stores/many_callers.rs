@@ -8,8 +8,8 @@ use tollgate_limit::{Claim, Limit, Micros, Timestamp};
 use tollgate_store::clock::Clock;
 use tollgate_store::{RemoteStore, Store};
 
-use crate::kinds::{Server, StoreKind};
 use crate::limits::bucket;
+use crate::servers::{Server, StoreKind};
 
 const CALLERS: u64 = 150;
 
@@ -55,29 +55,11 @@ async fn standing(server: &Server) -> RemoteStore {
     server.connect_with(pin).await
 }
 
-pub async fn keeps_many_callers_apart(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn keeps_many_callers_apart(server: Server) {
     let store = each_gets_its_own(standing(&server).await).await;
     assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
     let calls = store.counters().calls.load(Ordering::Relaxed);
     assert!(calls < CALLERS, "{calls} calls");
-}
-
-#[tokio::test]
-async fn redis_keeps_many_callers_apart() {
-    keeps_many_callers_apart(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn postgres_keeps_many_callers_apart() {
-    keeps_many_callers_apart(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_keeps_many_callers_apart() {
-    keeps_many_callers_apart(StoreKind::Mysql).await;
 }
 
 /// Requests at once, each on some of three buckets that all share and on one of its own caller, at costs of its own: every
@@ -157,9 +139,9 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
     }
 }
 
-async fn charges_all_or_none(server: &Server) {
+pub async fn charges_all_or_none(server: Server) {
     for turn in 0..10 {
-        let store = Arc::new(standing(server).await);
+        let store = Arc::new(standing(&server).await);
         server.clear();
         all_or_none(&store, fastrand::u64(..)).await;
         assert_eq!(
@@ -168,33 +150,10 @@ async fn charges_all_or_none(server: &Server) {
             "turn {turn}"
         );
     }
-}
-
-#[tokio::test]
-async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
-    let Some(server) = StoreKind::Redis.start() else {
-        return;
-    };
-    charges_all_or_none(&server).await;
-    let Server::Redis(server) = server else {
-        unreachable!("a Redis was started")
-    };
-    // All by the script for token buckets; the others are of the heartbeat and of overrides.
-    let memory = server.ask("INFO memory");
-    assert!(memory.contains("number_of_cached_scripts:3\r"), "{memory}");
-}
-
-#[tokio::test]
-async fn postgres_charges_all_or_none_of_many_requests_with_several_limits() {
-    if let Some(server) = StoreKind::Postgres.start() {
-        charges_all_or_none(&server).await;
-    }
-}
-
-#[tokio::test]
-async fn mysql_charges_all_or_none_of_many_requests_with_several_limits() {
-    if let Some(server) = StoreKind::Mysql.start() {
-        charges_all_or_none(&server).await;
+    if server.kind() == StoreKind::Redis {
+        // All by the script for token buckets; the others are of the heartbeat and of overrides.
+        let memory = server.redis().ask("INFO memory");
+        assert!(memory.contains("number_of_cached_scripts:3\r"), "{memory}");
     }
 }
 
@@ -207,9 +166,7 @@ async fn redis_keeps_a_bucket_for_as_long_as_it_is_not_full() {
     let store = server
         .connect_with(|options| options.local_refusals = false)
         .await;
-    let Server::Redis(server) = server else {
-        unreachable!("a Redis was started")
-    };
+    let server = server.redis();
     let limit = bucket("slow", 0, 100, Micros::from_secs(1), 100_000);
     let mut spent = 0;
     for cost in [1, 1, 1, 5_000, 1, 1, 40_000, 1] {

@@ -3,9 +3,9 @@
 use tollgate_limit::{Claim, Micros};
 use tollgate_store::Store;
 
-use crate::kinds::{QUICK, StoreKind};
 use crate::limits::bucket;
 use crate::servers::Maria;
+use crate::servers::{QUICK, StoreKind};
 
 const HOUR: Micros = Micros::from_secs(3600);
 

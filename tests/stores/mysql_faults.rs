@@ -4,9 +4,9 @@ use tollgate_limit::{Claim, Kind, Micros};
 use tollgate_store::Store;
 
 use crate::faults::{drain, draw, recovers};
-use crate::kinds::{QUICK, StoreKind};
 use crate::limits::{bucket, limit, terms};
 use crate::servers::Maria;
+use crate::servers::{QUICK, StoreKind};
 
 const HOUR: Micros = Micros::from_secs(3600);
 

@@ -10,9 +10,9 @@ use tollgate_store::mysql::schema_sql;
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, recovers};
-use crate::kinds::{QUICK, StoreKind};
 use crate::limits::bucket;
 use crate::servers::{Maria, eventually};
+use crate::servers::{QUICK, StoreKind};
 
 const HOUR: Micros = Micros::from_secs(3600);
 const BURST: u64 = 1_000_000;

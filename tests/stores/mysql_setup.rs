@@ -9,10 +9,10 @@ use tollgate_store::mysql::schema_sql;
 use tollgate_store::tls::Tls;
 
 use crate::faults::{PATIENCE, drain};
-use crate::kinds::{QUICK, StoreKind};
 use crate::limits::bucket;
 use crate::postgres_encrypted::Authority;
 use crate::servers::{Maria, eventually};
+use crate::servers::{QUICK, StoreKind};
 
 const HOUR: Micros = Micros::from_secs(3600);
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::gateways::{Gateway, at_most, status};
-use crate::servers::{Maria, Postgres, Redis, available, free_port};
+use crate::gateways::{Gateway, Stops, at_most, status};
+use crate::servers::{Server, free_port};
 
 const RATE: u64 = 40;
 const BURST: u64 = 40;
@@ -21,7 +21,8 @@ fn settings(kind: &str, url: &str) -> String {
     )
 }
 
-/// Asks on new connections, from before there is a listener, until told to stop; what was granted is counted.
+/// Asks on new connections, from before there is a listener, until told to stop; what was granted is counted. A share
+/// decides what the store does not.
 fn ask_from_the_start(port: u16, stop: &AtomicBool, granted: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
@@ -31,7 +32,7 @@ fn ask_from_the_start(port: u16, stop: &AtomicBool, granted: &AtomicU64) {
         while !stop.load(Ordering::Relaxed) {
             match status(&mut stream, "/") {
                 Some(200) => drop(granted.fetch_add(1, Ordering::Relaxed)),
-                Some(_) => {}
+                Some(status) => assert_eq!(status, 429),
                 None => break,
             }
         }
@@ -53,16 +54,7 @@ fn one_burst_more_at_most(kind: &str, url: &str, stand_still: impl Fn(), go_on: 
         go_on();
         Instant::now()
     };
-    within_one_burst(kind, url, outage, || {});
-}
-
-/// Stops the load when it is dropped: a test that fails does not wait for its load for ever.
-struct Stops<'s>(&'s AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    within_one_burst(kind, &[url, url], outage, || {});
 }
 
 /// Two gateways keep a key used up through an `outage`, which returns when a store with the data answered again. What they
@@ -70,14 +62,12 @@ impl Drop for Stops<'_> {
 /// noticed that the store answers. Then comes `afterwards`.
 pub(crate) fn within_one_burst(
     kind: &str,
-    url: &str,
-    outage: impl Fn() -> Instant,
-    afterwards: impl Fn(),
+    urls: &[impl AsRef<str>; 2],
+    outage: impl FnOnce() -> Instant,
+    afterwards: impl FnOnce(),
 ) {
-    let gateways = [
-        Gateway::start_on(&settings(kind, url)),
-        Gateway::start_on(&settings(kind, url)),
-    ];
+    let start = |url: &_| Gateway::start_on(&settings(kind, AsRef::as_ref(url)));
+    let gateways = urls.each_ref().map(start);
     // Each knows of the other.
     for gateway in &gateways {
         crate::servers::wait_until("two gateways that know of each other", || {
@@ -122,45 +112,13 @@ pub(crate) fn within_one_burst(
     );
 }
 
-#[test]
-fn outage_that_keeps_the_data_grants_one_burst_more_at_most() {
-    if available("redis-server") {
-        let server = Redis::start();
-        let process = server.process();
-        one_burst_more_at_most(
-            "redis",
-            &server.url(),
-            || process.signal("-STOP"),
-            || process.signal("-CONT"),
-        );
-    }
-}
-
-#[test]
-fn outage_that_keeps_the_data_grants_one_burst_more_at_most_in_postgres() {
-    if Postgres::available() {
-        let server = Postgres::start_with(&["fsync=off"]);
-        one_burst_more_at_most(
-            "postgres",
-            &server.url(),
-            || server.signal("-STOP"),
-            || server.signal("-CONT"),
-        );
-    }
-}
-
-#[test]
-fn outage_that_keeps_the_data_grants_one_burst_more_at_most_in_mysql() {
-    if Maria::available() {
-        let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
-        let process = server.process();
-        one_burst_more_at_most(
-            "mysql",
-            &server.url(),
-            || process.signal("-STOP"),
-            || process.signal("-CONT"),
-        );
-    }
+pub fn of_the_server_grants_one_burst_more_at_most(server: Server) {
+    one_burst_more_at_most(
+        server.name(),
+        &server.url(),
+        || server.signal("-STOP"),
+        || server.signal("-CONT"),
+    );
 }
 
 /// A way to a port that can be cut: its connections end, and no new one is made.
@@ -217,55 +175,22 @@ impl Way {
     }
 }
 
-#[test]
-fn outage_of_the_network_grants_one_burst_more_at_most() {
-    if available("redis-server") {
-        let server = Redis::start();
-        let way = Way::to(server.port);
-        let url = format!("redis://127.0.0.1:{}/0", way.port);
-        one_burst_more_at_most("redis", &url, || way.cut(), || way.mend());
-    }
-    if Postgres::available() {
-        let server = Postgres::start_with(&["fsync=off"]);
-        let way = Way::to(server.port);
-        let url = format!(
-            "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
-            way.port
-        );
-        one_burst_more_at_most("postgres", &url, || way.cut(), || way.mend());
-    }
-    if Maria::available() {
-        let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
-        let way = Way::to(server.port);
-        let url = format!("mysql://root@127.0.0.1:{}/tollgate", way.port);
-        one_burst_more_at_most("mysql", &url, || way.cut(), || way.mend());
-    }
+pub fn of_the_network_grants_one_burst_more_at_most(server: Server) {
+    let way = Way::to(server.port());
+    let url = server.url_through(way.port);
+    one_burst_more_at_most(server.name(), &url, || way.cut(), || way.mend());
 }
 
-#[test]
-fn start_under_load_on_a_healthy_store_grants_nothing_from_shares() {
-    if available("redis-server") {
-        let server = Redis::start();
-        starts_under_load("redis", &server.url());
-    }
-    if Postgres::available() {
-        let server = Postgres::start_with(&["fsync=off"]);
-        starts_under_load("postgres", &server.url());
-    }
-    if Maria::available() {
-        let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
-        starts_under_load("mysql", &server.url());
-    }
-}
-
-fn starts_under_load(kind: &str, url: &str) {
-    // The deadline is not what this is about, and the machine may be busy.
-    let settings = settings(kind, url).replace("200ms", "900ms");
+/// Gateways that start under load on a healthy store grant nothing from shares.
+pub fn starts_under_load(server: Server) {
     let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     std::thread::scope(|scope| {
         let mut gateways = Vec::new();
-        for _ in 0..4 {
+        let stops = Stops(&stop);
+        for place in 0..4 {
+            // The deadline is not what this is about, and the machine may be busy.
+            let settings = settings(server.name(), &server.url_at(place)).replace("200ms", "900ms");
             let port = free_port();
             for _ in 0..4 {
                 let (stop, granted) = (&stop, &granted);
@@ -275,12 +200,12 @@ fn starts_under_load(kind: &str, url: &str) {
             let (granted, most) = (granted.load(Ordering::Relaxed), at_most(BURST, RATE, start));
             assert!(granted <= most, "granted {granted}, at most {most}");
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
         for gateway in &gateways {
             assert_eq!(
                 gateway.metric("limit_ungoverned_total{limit=\"total\"}"),
                 0,
-                "{kind} answered"
+                "the store answered"
             );
         }
     });

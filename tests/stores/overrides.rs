@@ -7,23 +7,26 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::gateways::{self, Gateway, response, status};
-use crate::kinds::{Server, StoreKind};
+use crate::gateways::{self, Gateway, response, status, store};
 use crate::servers::wait_until;
+use crate::servers::{Server, StoreKind};
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
 
 const RATE: &str = "rate = \"40/hour\"\n";
 
-fn settings(admin: &str, server: &Server, more: &str) -> String {
-    let (kind, url) = (server.name(), server.url());
+fn settings(admin: &str, server: &Server, place: usize, more: &str) -> String {
+    let store = store(server, place);
     format!(
-        "{admin}[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
-         key_secret_file = \"secret\"\n\
-         [limits.total]\nper = \"everyone\"\n{more}\
+        "{admin}{store}[limits.total]\nper = \"everyone\"\n{more}\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
     )
+}
+
+/// Two gateways, both with operators.
+fn two(server: &Server) -> [Gateway; 2] {
+    [0, 1].map(|place| Gateway::start_on(&settings(OPERATORS, server, place, RATE)))
 }
 
 /// Asks a gateway until a limit refuses; returns how many it granted. (A store on a busy machine may be late.)
@@ -58,13 +61,10 @@ fn reached(what: &str, since: Instant, port: u16, wanted: u16) {
 
 /// Two gateways have exhausted the bucket, and the second has no operators. It obeys each change that is made on the
 /// first; no end of an override refills the bucket.
-pub fn reaches_the_others(kind: StoreKind, more: &str) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub fn reaches_the_others(server: Server, more: &str) {
     let limit = format!("{RATE}{more}");
-    let first = Gateway::start_on(&settings(OPERATORS, &server, &limit));
-    let second = Gateway::start_on(&settings("", &server, &limit));
+    let first = Gateway::start_on(&settings(OPERATORS, &server, 0, &limit));
+    let second = Gateway::start_on(&settings("", &server, 1, &limit));
     assert!(exhaust(first.port) + exhaust(second.port) <= 40);
     let since = Instant::now();
     change(
@@ -109,39 +109,10 @@ pub fn reaches_the_others(kind: StoreKind, more: &str) {
     assert_eq!(ask(second.port), 429, "and refills nothing");
 }
 
-#[test]
-fn override_on_redis_reaches_the_other_gateway() {
-    reaches_the_others(StoreKind::Redis, "");
-}
-
-#[test]
-fn override_on_redis_reaches_gateways_that_lease() {
-    reaches_the_others(StoreKind::Redis, "lease = true\n");
-}
-
-#[test]
-fn override_on_postgres_reaches_the_other_gateway() {
-    reaches_the_others(StoreKind::Postgres, "");
-}
-
-#[test]
-fn override_on_mysql_reaches_the_other_gateway() {
-    reaches_the_others(StoreKind::Mysql, "");
-}
-
-#[test]
-fn override_on_mysql_reaches_gateways_that_lease() {
-    reaches_the_others(StoreKind::Mysql, "lease = true\n");
-}
-
 /// How long a change takes to the other gateway where the store publishes it: most of these times a poll once
 /// a second would be later.
-fn is_published(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let settings = settings(OPERATORS, &server, RATE);
-    let [first, second] = [(); 2].map(|()| Gateway::start_on(&settings));
+pub fn is_published(server: Server) {
+    let [first, second] = two(&server);
     exhaust(first.port);
     let mut times: Vec<Duration> = (0..15)
         .map(|_| {
@@ -161,26 +132,14 @@ fn is_published(kind: StoreKind) {
     assert!(times[7] < Duration::from_millis(150), "{times:?}");
 }
 
-#[test]
-fn override_on_redis_is_published() {
-    is_published(StoreKind::Redis);
-}
-
-#[test]
-fn override_on_postgres_is_published() {
-    is_published(StoreKind::Postgres);
-}
-
 /// A gateway without requests makes one call for each of its heartbeats.
 #[test]
 fn gateway_that_is_idle_calls_redis_once_for_each_heartbeat() {
     let Some(server) = StoreKind::Redis.start() else {
         return;
     };
-    let _gateway = Gateway::start_on(&settings("", &server, RATE));
-    let Server::Redis(server) = server else {
-        unreachable!("a Redis was started");
-    };
+    let _gateway = Gateway::start_on(&settings("", &server, 0, RATE));
+    let server = server.redis();
     let calls = || {
         let info = server.ask("INFO commandstats");
         ["zadd", "evalsha"].map(|command| {
@@ -207,27 +166,9 @@ fn gateway_that_is_idle_calls_redis_once_for_each_heartbeat() {
     assert!(calls < 2 * beats, "{calls} calls for {beats} heartbeats");
 }
 
-#[test]
-fn override_stays_while_redis_is_away_and_after_a_restart() {
-    stays_while_the_store_is_away(StoreKind::Redis);
-}
-
-#[test]
-fn override_stays_while_postgres_is_away_and_after_a_restart() {
-    stays_while_the_store_is_away(StoreKind::Postgres);
-}
-
-#[test]
-fn override_stays_while_mysql_is_away_and_after_a_restart() {
-    stays_while_the_store_is_away(StoreKind::Mysql);
-}
-
 /// While the store is away its overrides stay, and a gateway that starts again finds them.
-pub fn stays_while_the_store_is_away(kind: StoreKind) {
-    let Some(mut server) = kind.start_durable() else {
-        return;
-    };
-    let settings = settings(OPERATORS, &server, RATE);
+pub fn stays_while_the_store_is_away(mut server: Server) {
+    let settings = settings(OPERATORS, &server, 0, RATE);
     let gateway = Gateway::start_on(&settings);
     change(
         gateway.admin,
@@ -254,7 +195,7 @@ fn override_holds_on_a_gateway_that_starts_while_its_store_is_away() {
     let Some(mut server) = StoreKind::Redis.start_durable() else {
         return;
     };
-    let settings = settings(OPERATORS, &server, RATE).replace("refuse", "local_share");
+    let settings = settings(OPERATORS, &server, 0, RATE).replace("refuse", "local_share");
     let gateway = Gateway::start_on(&settings);
     let block = json!({ "reason": "r", "block": true, "for": "1h" });
     change(gateway.admin, "PUT", &block);
@@ -287,23 +228,9 @@ fn tollgate(arguments: &[&str]) -> String {
     told
 }
 
-#[test]
-fn override_on_redis_helps_a_refused_customer_at_night() {
-    helps_a_refused_customer(StoreKind::Redis);
-}
-
-#[test]
-fn override_on_mysql_helps_a_refused_customer_at_night() {
-    helps_a_refused_customer(StoreKind::Mysql);
-}
-
 /// A customer is refused by one gateway at three in the morning: from the decision id to an admission by the other.
-pub fn helps_a_refused_customer(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let settings = settings(OPERATORS, &server, RATE);
-    let gateways = [Gateway::start_on(&settings), Gateway::start_on(&settings)];
+pub fn helps_a_refused_customer(server: Server) {
+    let gateways = two(&server);
     let [first, second] = gateways
         .each_ref()
         .map(|one| format!("127.0.0.1:{}", one.admin));
@@ -371,12 +298,8 @@ pub fn helps_a_refused_customer(kind: StoreKind) {
 }
 
 /// Two gateways share a store, and an operator names both: each change is made once, and recorded by one of them.
-pub fn is_recorded_once(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let settings = settings(OPERATORS, &server, RATE);
-    let gateways = [(); 2].map(|()| Gateway::start_on(&settings));
+pub fn is_recorded_once(server: Server) {
+    let gateways = two(&server);
     let admin = gateways
         .each_ref()
         .map(|one| format!("127.0.0.1:{}", one.admin));
@@ -418,30 +341,11 @@ pub fn is_recorded_once(kind: StoreKind) {
     }
 }
 
-#[test]
-fn change_asked_of_two_gateways_on_redis_is_recorded_once() {
-    is_recorded_once(StoreKind::Redis);
-}
-
-#[test]
-fn change_asked_of_two_gateways_on_postgres_is_recorded_once() {
-    is_recorded_once(StoreKind::Postgres);
-}
-
-#[test]
-fn change_asked_of_two_gateways_on_mysql_is_recorded_once() {
-    is_recorded_once(StoreKind::Mysql);
-}
-
 /// Operators of two gateways override one key at the same time: each change says, in its response and in the audit, what it
 /// has replaced, so that the changes make one chain.
-pub fn records_what_it_replaced(kind: StoreKind) {
+pub fn records_what_it_replaced(server: Server) {
     const EACH: u64 = 15;
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let settings = settings(OPERATORS, &server, RATE);
-    let gateways = [(); 2].map(|()| Gateway::start_on(&settings));
+    let gateways = two(&server);
     let together = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         for (place, gateway) in (0..).zip(&gateways) {
@@ -468,19 +372,4 @@ pub fn records_what_it_replaced(kind: StoreKind) {
     assert_eq!(replaced.len() as u64, 2 * EACH);
     replaced.dedup();
     assert_eq!(replaced.len() as u64, 2 * EACH, "{replaced:?}");
-}
-
-#[test]
-fn override_changed_on_two_gateways_of_redis_at_once_records_what_it_replaced() {
-    records_what_it_replaced(StoreKind::Redis);
-}
-
-#[test]
-fn override_changed_on_two_gateways_of_postgres_at_once_records_what_it_replaced() {
-    records_what_it_replaced(StoreKind::Postgres);
-}
-
-#[test]
-fn override_changed_on_two_gateways_of_mysql_at_once_records_what_it_replaced() {
-    records_what_it_replaced(StoreKind::Mysql);
 }

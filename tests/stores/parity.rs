@@ -11,11 +11,11 @@ use tollgate_limit::fixtures::peek_all;
 use tollgate_limit::{
     Align, Change, Claim, Kind, Limit, Micros, Settlement, StoredBucket, Terms, Timestamp,
 };
-use tollgate_store::Store;
 use tollgate_store::clock::Clock;
+use tollgate_store::{RemoteOptions, Store};
 
-use crate::kinds::{Server, StoreKind};
 use crate::limits::{limit, terms};
+use crate::servers::{Server, StoreKind, wait_until};
 
 const START: u64 = 1_760_000_000_000_000;
 
@@ -206,49 +206,32 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Runs all traces on a server of this kind.
-pub async fn decides_as_the_pure_core(server: &Server, steps: usize) {
+/// Runs all traces.
+pub async fn decides_as_the_pure_core(server: Server) {
+    let kind = server.kind();
+    if kind == StoreKind::Postgres {
+        server.sql("ALTER DATABASE postgres SET track_functions = 'all'");
+    }
+    let steps = match kind {
+        StoreKind::Redis => 1_500,
+        StoreKind::Postgres | StoreKind::Mysql => 600,
+        _ => 300,
+    };
     for seed in seeds() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
-        let store = server
-            .connect_with(|options| {
-                options.pinned = Some(clock.clone());
-                options.local_refusals = false;
-                options.synchronous_commit = seed % 2 == 0;
-            })
-            .await;
+        let pin = |options: &mut RemoteOptions| {
+            options.pinned = Some(clock.clone());
+            options.local_refusals = false;
+            options.synchronous_commit = seed % 2 == 0;
+        };
+        let store = kind.connect_with(&server.url(), pin).await;
         same_words(&store, &clock, seed, steps).await;
         let diverged = store.counters().diverged.load(Ordering::Relaxed);
         assert_eq!(diverged, 0, "the server grants what the core grants");
     }
-}
-
-#[tokio::test]
-async fn redis_decides_as_the_pure_core() {
-    if let Some(server) = StoreKind::Redis.start() {
-        decides_as_the_pure_core(&server, 1_500).await;
-    }
-}
-
-#[tokio::test]
-async fn postgres_decides_as_the_pure_core() {
-    let Some(server) = StoreKind::Postgres.start_with(&["track_functions=all"]) else {
-        return;
-    };
-    decides_as_the_pure_core(&server, 600).await;
-    let Server::Postgres(server) = server else {
-        unreachable!("a PostgreSQL was started")
-    };
-    // A session tells what it counted when it ends, and those have ended.
-    let asked = "SELECT coalesce(sum(calls), 0) > 0 FROM pg_stat_user_functions WHERE funcname = 'tollgate_draw'";
-    crate::servers::wait_until("call of the function", || {
-        server.psql("postgres", asked).trim() == "t"
-    });
-}
-
-#[tokio::test]
-async fn mysql_decides_as_the_pure_core() {
-    if let Some(server) = StoreKind::Mysql.start() {
-        decides_as_the_pure_core(&server, 600).await;
+    if kind == StoreKind::Postgres {
+        // A session tells what it counted when it ends, and those have ended.
+        let asked = "SELECT coalesce(sum(calls), 0) > 0 FROM pg_stat_user_functions WHERE funcname = 'tollgate_draw'";
+        wait_until("call of the function", || server.sql(asked).trim() == "t");
     }
 }

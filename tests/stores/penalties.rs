@@ -2,17 +2,16 @@
 
 use std::net::TcpStream;
 
-use crate::gateways::{Gateway, response, status};
-use crate::servers::{Maria, Postgres, Redis, available, wait_until};
+use crate::gateways::{Gateway, response, status, store};
+use crate::servers::{Server, wait_until};
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
 
-fn settings(admin: &str, kind: &str, url: &str, limit: &str) -> String {
+fn settings(admin: &str, server: &Server, place: usize, limit: &str) -> String {
+    let store = store(server, place);
     format!(
-        "{admin}[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"10s\"\n\
-         key_secret_file = \"secret\"\n\
-         [limits.total]\nper = \"everyone\"\n{limit}\
+        "{admin}{store}[limits.total]\nper = \"everyone\"\n{limit}\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
     )
 }
@@ -55,21 +54,21 @@ fn provoke(port: u16) {
 
 /// Each gateway blocks by the refusals that it made itself. A lift that names both reaches both, and a
 /// block keeps the end that was said, whatever a later file says.
-fn is_of_each_gateway(kind: &str, url: &str) {
-    let of = |block: &str| {
+pub fn is_of_each_gateway(server: Server) {
+    let of = |place, block: &str| {
         let limit = format!(
             "rate = \"2/hour\"\npenalty = {{ after = \"3 refusals in 1h\", block = \"{block}\" }}\n"
         );
-        settings(OPERATORS, kind, url, &limit)
+        settings(OPERATORS, &server, place, &limit)
     };
-    let gateways = [(); 2].map(|()| Gateway::start_on(&of("1h")));
+    let gateways = [0, 1].map(|place| Gateway::start_on(&of(place, "1h")));
     let [first, second] = &gateways;
     provoke(first.port);
     assert!(!is_blocked(second.port), "it has refused nothing yet");
     provoke(second.port);
-    for gateway in &gateways {
+    for (place, gateway) in gateways.iter().enumerate() {
         assert_eq!(gateway.metric("penalties"), 1);
-        gateway.rewrite(&of("2s"));
+        gateway.rewrite(&of(place, "2s"));
         let reload = "POST /-/reload HTTP/1.1\r\ncontent-length: 0\r\n";
         let reloaded = response(gateway.admin, reload);
         assert!(reloaded.starts_with("HTTP/1.1 200"), "{reloaded}");
@@ -100,29 +99,15 @@ fn is_of_each_gateway(kind: &str, url: &str) {
     assert!(gateways.iter().all(|one| !is_blocked(one.port)));
 }
 
-#[test]
-fn penalty_on_redis_is_of_each_gateway_and_lifted_on_all() {
-    if available("redis-server") {
-        is_of_each_gateway("redis", &Redis::start().url());
-    }
-}
-
-#[test]
-fn penalty_on_postgres_is_of_each_gateway_and_lifted_on_all() {
-    if Postgres::available() {
-        is_of_each_gateway("postgres", &Postgres::start_with(&[]).url());
-    }
-}
-
 /// A bucket that is used up refills at the new rate after the first refusal: at the old one it would take an hour.
-fn reload_reaches_exhausted_buckets(kind: &str, url: &str) {
-    let gateway = Gateway::start_on(&settings("", kind, url, "rate = \"1/hour\"\n"));
+pub fn reload_reaches_exhausted_buckets(server: Server) {
+    let gateway = Gateway::start_on(&settings("", &server, 0, "rate = \"1/hour\"\n"));
     let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
     wait_until("a refusal", || status(&mut stream, "/") == Some(429));
     gateway.rewrite(&settings(
         "",
-        kind,
-        url,
+        &server,
+        0,
         "rate = \"3600/hour\"\nburst = 1\n",
     ));
     let reloaded = response(
@@ -131,25 +116,4 @@ fn reload_reaches_exhausted_buckets(kind: &str, url: &str) {
     );
     assert!(reloaded.starts_with("HTTP/1.1 200"), "{reloaded}");
     wait_until("an admission", || status(&mut stream, "/") == Some(200));
-}
-
-#[test]
-fn reload_on_redis_raises_the_rate_of_buckets_that_are_used_up() {
-    if available("redis-server") {
-        reload_reaches_exhausted_buckets("redis", &Redis::start().url());
-    }
-}
-
-#[test]
-fn reload_on_postgres_raises_the_rate_of_buckets_that_are_used_up() {
-    if Postgres::available() {
-        reload_reaches_exhausted_buckets("postgres", &Postgres::start_with(&[]).url());
-    }
-}
-
-#[test]
-fn reload_on_mysql_raises_the_rate_of_buckets_that_are_used_up() {
-    if Maria::available() {
-        reload_reaches_exhausted_buckets("mysql", &Maria::start().url());
-    }
 }

@@ -9,8 +9,8 @@ use tollgate_store::tls::Tls;
 
 use crate::faults::{PATIENCE, drain};
 use crate::gateways::Gateway;
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
+use crate::servers::StoreKind;
 use crate::servers::{Postgres, wait_until};
 
 pub struct Authority {

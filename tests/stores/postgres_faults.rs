@@ -6,9 +6,9 @@ use tollgate_limit::{Claim, Kind, Micros};
 use tollgate_store::Store;
 
 use crate::faults::{drain, draw, recovers};
-use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
 use crate::servers::Postgres;
+use crate::servers::StoreKind;
 
 const HOUR: Micros = Micros::from_secs(3600);
 

@@ -3,9 +3,9 @@
 use tollgate_limit::{Limit, Micros, OnFailover};
 
 use crate::faults::{drain, draw, recovers};
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
 use crate::servers::Postgres;
+use crate::servers::StoreKind;
 
 const HOUR: Micros = Micros::from_secs(3600);
 

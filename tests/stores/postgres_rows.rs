@@ -5,8 +5,8 @@ use tollgate_store::clock::Clock;
 use tollgate_store::{Store, StoreError};
 
 use crate::faults::draw;
-use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
+use crate::servers::StoreKind;
 use crate::servers::{Postgres, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);

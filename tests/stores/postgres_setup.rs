@@ -10,8 +10,8 @@ use tollgate_store::audit::Weight;
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, recovers, storm};
-use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
+use crate::servers::StoreKind;
 use crate::servers::{Pooler, Postgres, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);

@@ -4,8 +4,8 @@ use tollgate_limit::Micros;
 use tollgate_store::audit::Weight;
 
 use crate::faults::drain;
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
+use crate::servers::StoreKind;
 use crate::servers::{Redis, available, wait_until};
 
 #[tokio::test]

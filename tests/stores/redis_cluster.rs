@@ -8,9 +8,9 @@ use tollgate_limit::{Limit, Micros};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, draw};
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
 use crate::names::name;
+use crate::servers::StoreKind;
 use crate::servers::{Redis, available, eventually, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);

@@ -7,9 +7,9 @@ use tollgate_store::tls::Tls;
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw};
-use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
 use crate::postgres_encrypted::Authority;
+use crate::servers::StoreKind;
 use crate::servers::{Redis, available, eventually, free_port};
 
 const HOUR: Micros = Micros::from_secs(3600);

@@ -1,56 +1,19 @@
 //! Redis killed, frozen, restarted, cut off, promoted: every request is answered in time, nothing over-grants.
 
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement};
-use tollgate_store::{RemoteOptions, Store};
+use tollgate_store::Store;
 
-use crate::faults::{
-    PATIENCE, clocks_apart, cutting_proxy, drain, draw, fails_in_time,
-    grant_no_more_by_clocks_apart, recovers, replies_are_lost, storm,
-};
-use crate::kinds::StoreKind;
+use crate::faults::{PATIENCE, drain, draw, recovers};
 use crate::limits::{bucket, limit, terms};
+use crate::servers::StoreKind;
 use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
-
-#[tokio::test]
-async fn two_gateways_share_one_limit_exactly_under_storm() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
-    let stores = [
-        StoreKind::Redis.connect(&server.url()).await,
-        StoreKind::Redis.connect(&server.url()).await,
-    ];
-    let ten = bucket("ten", 0, 10, Micros::from_secs(1), 10);
-    let start = Instant::now();
-    let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
-    let most = 10 + 10 * u64::try_from(start.elapsed().as_millis()).unwrap() / 1000 + 1;
-    assert!(
-        (20..=most).contains(&granted),
-        "granted {granted}, at most {most}, failed {failed:?}"
-    );
-    assert_eq!(failed, []);
-    let calls: u64 = stores
-        .iter()
-        .map(|store| store.counters().calls.load(Ordering::Relaxed))
-        .sum();
-    let local: u64 = stores
-        .iter()
-        .map(|store| store.counters().refused_locally.load(Ordering::Relaxed))
-        .sum();
-    assert!(
-        local > 10 * calls,
-        "{calls} calls and {local} refusals without one"
-    );
-}
 
 #[tokio::test]
 async fn a_refusal_made_here_keeps_its_word() {
@@ -88,38 +51,6 @@ async fn a_refusal_made_here_keeps_its_word() {
             "admitted after the wait it was told"
         );
     }
-}
-
-#[tokio::test]
-async fn a_killed_server_is_answered_for_in_time_and_found_again() {
-    if !available("redis-server") {
-        return;
-    }
-    let mut server = Redis::start();
-    let store = StoreKind::Redis.connect_in_haste(&server.url()).await;
-    let limit = bucket("killed", 0, 1000, HOUR, 1000);
-    recovers(&store, &limit).await;
-    server.kill();
-    fails_in_time(&store, &limit).await;
-    assert!(!store.health().up);
-    server.run();
-    recovers(&store, &limit).await;
-    assert!(store.health().up);
-}
-
-#[tokio::test]
-async fn a_frozen_server_is_answered_for_in_time_and_found_again() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
-    let store = StoreKind::Redis.connect_in_haste(&server.url()).await;
-    let limit = bucket("frozen", 0, 1000, HOUR, 1000);
-    recovers(&store, &limit).await;
-    server.process().signal("-STOP");
-    fails_in_time(&store, &limit).await;
-    server.process().signal("-CONT");
-    recovers(&store, &limit).await;
 }
 
 #[tokio::test]
@@ -230,20 +161,6 @@ async fn a_flushed_script_cache_and_a_cut_connection_cost_no_request_more_than_o
 }
 
 #[tokio::test]
-async fn a_lost_reply_counts_as_charged_and_is_never_sent_twice() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
-    let cut = Arc::new(AtomicBool::new(false));
-    let port = cutting_proxy(server.port, cut.clone());
-    let store = StoreKind::Redis
-        .connect(&format!("redis://127.0.0.1:{port}"))
-        .await;
-    replies_are_lost(&store, &cut).await;
-}
-
-#[tokio::test]
 async fn places_in_flight_are_released_kept_by_heartbeats_and_freed_when_their_gateway_dies() {
     if !available("redis-server") {
         return;
@@ -280,25 +197,6 @@ async fn places_in_flight_are_released_kept_by_heartbeats_and_freed_when_their_g
         2,
         "the dead gateway is counted for a while"
     );
-}
-
-#[tokio::test]
-async fn gateways_whose_clocks_differ_never_grant_more() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
-    let mut stores = Vec::new();
-    for clock in clocks_apart() {
-        // The worst there could be: each decides by its own clock.
-        let change =
-            |o: &mut RemoteOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
-        stores.push((
-            StoreKind::Redis.connect_with(&server.url(), change).await,
-            clock,
-        ));
-    }
-    grant_no_more_by_clocks_apart(stores).await;
 }
 
 #[tokio::test]

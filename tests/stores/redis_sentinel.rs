@@ -6,9 +6,9 @@ use std::time::Instant;
 use tollgate_limit::Micros;
 
 use crate::faults::{PATIENCE, draw, recovers};
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
 use crate::outages::within_one_burst;
+use crate::servers::StoreKind;
 use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -105,7 +105,7 @@ fn fail_over(stop: impl Fn(&Redis), afterwards: impl Fn(&Redis)) {
         Instant::now()
     };
     let url = format!("redis+sentinel://127.0.0.1:{port}/main");
-    within_one_burst("redis", &url, outage, || afterwards(&master));
+    within_one_burst("redis", &[&url, &url], outage, || afterwards(&master));
 }
 
 #[test]

@@ -6,19 +6,17 @@ use std::sync::mpsc;
 
 use serde_json::json;
 
-use crate::gateways::{Gateway, change, status};
-use crate::kinds::{Server, StoreKind};
+use crate::gateways::{Gateway, change, status, store};
 use crate::servers::wait_until;
+use crate::servers::{Server, StoreKind};
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
 
-fn settings(server: &Server) -> String {
-    let (kind, url) = (server.name(), server.url());
+fn settings(server: &Server, place: usize) -> String {
+    let store = store(server, place);
     format!(
-        "{OPERATORS}[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
-         key_secret_file = \"secret\"\n\
-         [limits.total]\nper = \"everyone\"\nrate = \"3/hour\"\n\
+        "{OPERATORS}{store}[limits.total]\nper = \"everyone\"\nrate = \"3/hour\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
     )
 }
@@ -39,12 +37,8 @@ fn reset(admin: u16) -> String {
 
 /// Every gateway has refused and knows that the bucket is exhausted; a reset on the first one makes the second admit, and
 /// all of them together grant the burst once more and no unit beyond it.
-pub fn reaches_the_others(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let settings = &settings(&server);
-    let gateways = [Gateway::start_on(settings), Gateway::start_on(settings)];
+pub fn reaches_the_others(server: Server) {
+    let gateways = [0, 1].map(|place| Gateway::start_on(&settings(&server, place)));
     assert_eq!(exhaust(gateways[0].port), 3);
     assert_eq!(exhaust(gateways[1].port), 0);
     let done = reset(gateways[0].admin);
@@ -56,21 +50,6 @@ pub fn reaches_the_others(kind: StoreKind) {
         granted > 0
     });
     assert_eq!(granted + exhaust(gateways[0].port), 3);
-}
-
-#[test]
-fn reset_on_redis_reaches_the_other_gateway() {
-    reaches_the_others(StoreKind::Redis);
-}
-
-#[test]
-fn reset_on_postgres_reaches_the_other_gateway() {
-    reaches_the_others(StoreKind::Postgres);
-}
-
-#[test]
-fn reset_on_mysql_reaches_the_other_gateway() {
-    reaches_the_others(StoreKind::Mysql);
 }
 
 /// An upstream that accepts one request, says so, waits until it is told to go on, and fails.
@@ -140,30 +119,8 @@ fn call_under_way_returns_nothing(settings: &str) {
     assert_eq!(exhaust(gateway.port), 0);
 }
 
-pub fn call_under_way_on(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let (kind, url) = (server.name(), server.url());
-    call_under_way_returns_nothing(&format!(
-        "[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
-         key_secret_file = \"secret\"\n"
-    ));
-}
-
-#[test]
-fn reset_under_a_call_on_redis_grants_once() {
-    call_under_way_on(StoreKind::Redis);
-}
-
-#[test]
-fn reset_under_a_call_on_postgres_grants_once() {
-    call_under_way_on(StoreKind::Postgres);
-}
-
-#[test]
-fn reset_under_a_call_on_mysql_grants_once() {
-    call_under_way_on(StoreKind::Mysql);
+pub fn call_under_way_grants_once(server: Server) {
+    call_under_way_returns_nothing(&store(&server, 0));
 }
 
 #[test]
@@ -176,7 +133,7 @@ fn reset_without_a_store_changes_nothing_and_says_so() {
     let Some(server) = StoreKind::Redis.start() else {
         return;
     };
-    let gateway = Gateway::start_on(&settings(&server));
+    let gateway = Gateway::start_on(&settings(&server, 0));
     assert_eq!(exhaust(gateway.port), 3);
     drop(server);
     wait_until("a gateway that misses its store", || {
@@ -196,7 +153,7 @@ fn changes_without_a_store_are_made_for_the_limits_in_the_process() {
     };
     let own = "[limits.zone]\nper = \"everyone\"\nrate = \"3/hour\"\nstore = \"local\"\n\
                [[routes]]\nmatch = \"/own\"\nupstream = \"builtin:echo\"\nlimits = [\"zone\"]\n";
-    let gateway = Gateway::start_on(&(settings(&server) + own));
+    let gateway = Gateway::start_on(&(settings(&server, 0) + own));
     let own = || {
         let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
         status(&mut stream, "/own")

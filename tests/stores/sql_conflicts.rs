@@ -1,6 +1,7 @@
 //! SQL databases with several gateways, other sessions and hostile defaults: conflicts are tried again, each request is
 //! charged once or not at all.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
@@ -8,9 +9,9 @@ use tollgate_limit::{Claim, Kind, Micros};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, recovers, storm};
-use crate::kinds::{Server, StoreKind};
 use crate::limits::{bucket, limit, terms};
 use crate::servers::eventually;
+use crate::servers::{Server, StoreKind};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
@@ -23,7 +24,7 @@ pub enum Stranger {
 impl Stranger {
     pub async fn on(server: &Server) -> Self {
         let url = server.url();
-        if server.kind() == StoreKind::Mysql {
+        if server.kind().is_mysql() {
             return Self::Mysql(mysql_async::Conn::from_url(url).await.unwrap());
         }
         let connected = tokio_postgres::connect(&url, tokio_postgres::NoTls).await;
@@ -42,8 +43,8 @@ impl Stranger {
 
 /// Waits until a request of the store waits for a lock.
 async fn waits_for_a_lock(server: &Server) {
-    let waits = match server.kind() {
-        StoreKind::Mysql => {
+    let waits = match server.name() {
+        "mysql" => {
             "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
         }
         _ => {
@@ -57,21 +58,27 @@ async fn waits_for_a_lock(server: &Server) {
 }
 
 /// The column of a bucket's name.
-pub fn name_column(kind: StoreKind) -> &'static str {
-    match kind {
-        StoreKind::Mysql => "bucket",
+pub fn name_column(server: &Server) -> &'static str {
+    match server.name() {
+        "mysql" => "bucket",
         _ => "key",
     }
 }
 
-pub async fn shares_one_limit_exactly(kind: StoreKind) {
-    let settings: &[&str] = match kind {
-        StoreKind::Mysql => &["transaction-isolation=SERIALIZABLE", "autocommit=0"],
-        _ => &["default_transaction_isolation=serializable"],
-    };
-    let Some(server) = kind.start_with(settings) else {
-        return;
-    };
+/// Whatever the server's defaults are.
+pub async fn shares_one_limit_exactly(server: Server) {
+    match server.kind() {
+        StoreKind::Mysql => {
+            drop(server.sql(
+                "SET GLOBAL transaction_isolation = 'SERIALIZABLE'; SET GLOBAL autocommit = 0",
+            ))
+        }
+        StoreKind::Postgres => drop(
+            server
+                .sql("ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'"),
+        ),
+        _ => {}
+    }
     let stores = [server.connect().await, server.connect().await];
     let ten = bucket("ten", 0, 10, Micros::from_secs(1), 10);
     let start = Instant::now();
@@ -82,23 +89,22 @@ pub async fn shares_one_limit_exactly(kind: StoreKind) {
         "granted {granted}, at most {most}, failed {failed:?}"
     );
     assert_eq!(failed, [], "no conflict reaches a caller");
+    if server.kind() == StoreKind::Redis {
+        let counters = stores.each_ref().map(|store| store.counters());
+        let calls: u64 = (counters.iter())
+            .map(|counters| counters.calls.load(Ordering::Relaxed))
+            .sum();
+        let local: u64 = (counters.iter())
+            .map(|counters| counters.refused_locally.load(Ordering::Relaxed))
+            .sum();
+        assert!(
+            local > 10 * calls,
+            "{calls} calls and {local} refusals without one"
+        );
+    }
 }
 
-#[tokio::test]
-async fn postgres_two_gateways_share_one_limit_exactly_under_storm_whatever_the_default_isolation()
-{
-    shares_one_limit_exactly(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_two_gateways_share_one_limit_exactly_under_storm_whatever_the_default_isolation() {
-    shares_one_limit_exactly(StoreKind::Mysql).await;
-}
-
-pub async fn charges_all_or_none(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn charges_all_or_none(server: Server) {
     let stores = [server.connect().await, server.connect().await];
     let limits = [
         bucket("a", 0, 40, HOUR, 40),
@@ -123,16 +129,6 @@ pub async fn charges_all_or_none(kind: StoreKind) {
             limit.name
         );
     }
-}
-
-#[tokio::test]
-async fn postgres_several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock() {
-    charges_all_or_none(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock() {
-    charges_all_or_none(StoreKind::Mysql).await;
 }
 
 /// Three changes of a row fail with a conflict, as in SERIALIZABLE databases, deadlocks and Galera's
@@ -165,10 +161,7 @@ const MYSQL_CONFLICTS: &str = "
     END//";
 
 /// The server takes back what a call did: it is tried again, charged once, and no caller notices.
-pub async fn tries_again(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn tries_again(server: Server) {
     let store = server.connect().await;
     let limits = [
         bucket("a", 0, 5, HOUR, 5),
@@ -179,8 +172,8 @@ pub async fn tries_again(kind: StoreKind) {
     for limit in &limits {
         assert!(draw(&store, limit, b"k").await.unwrap());
     }
-    let (conflicts, first, turns) = match kind {
-        StoreKind::Mysql => (
+    let (conflicts, first, turns) = match server.name() {
+        "mysql" => (
             MYSQL_CONFLICTS,
             "UPDATE turn SET n = 0",
             "SELECT n FROM turn",
@@ -212,39 +205,28 @@ pub async fn tries_again(kind: StoreKind) {
     );
 }
 
-#[tokio::test]
-async fn postgres_conflicts_are_tried_again_within_the_deadline_and_charge_once() {
-    tries_again(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_conflicts_are_tried_again_within_the_deadline_and_charge_once() {
-    tries_again(StoreKind::Mysql).await;
-}
-
 /// Another session locks two rows in the other order.
-pub async fn survives_a_deadlock(kind: StoreKind) {
+pub async fn survives_a_deadlock(server: Server) {
     // The victim is ours: in PostgreSQL the session that waits for less long, in MariaDB the one that has changed
     // less.
-    let (settings, start): (&[&str], _) = match kind {
-        StoreKind::Mysql => (
-            &[],
+    let (start, deadlocks) = match server.name() {
+        "mysql" => (
             "CREATE TABLE other (n INT) ENGINE = InnoDB; BEGIN; INSERT INTO other SELECT seq FROM seq_1_to_1000",
+            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'INNODB_DEADLOCKS'",
         ),
         _ => (
-            &["deadlock_timeout=500ms"],
             "SET deadlock_timeout = '1min'; BEGIN",
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'",
         ),
     };
-    let Some(server) = kind.start_with(settings) else {
-        return;
-    };
+    let deadlocks = || server.sql(deadlocks).trim().parse::<u64>().unwrap();
     let store = server.connect().await;
     let limits = [bucket("a", 0, 5, HOUR, 5), bucket("b", 1, 5, HOUR, 5)];
     let claims = [0, 1].map(|place| Claim::new(&limits[place], b"k", 1));
     assert!(store.draw(&claims).await.unwrap().granted);
+    let before = deadlocks();
     let mut stranger = Stranger::on(&server).await;
-    let name = name_column(kind);
+    let name = name_column(&server);
     let lock = |order: &str| {
         format!(
             "SELECT 1 FROM tollgate_buckets WHERE {name} <> 'tollgate' ORDER BY {name} {order} LIMIT 1 FOR UPDATE"
@@ -259,34 +241,17 @@ pub async fn survives_a_deadlock(kind: StoreKind) {
     };
     let (drawn, ()) = tokio::join!(store.draw(&claims), meet);
     assert!(drawn.unwrap().granted);
-    let deadlocks = match kind {
-        StoreKind::Mysql => "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'",
-        _ => "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'",
-    };
     eventually("count of deadlocks", PATIENCE, async || {
-        server.sql(deadlocks).split_whitespace().last() == Some("1")
+        deadlocks() == before + 1
     })
     .await;
     assert_eq!(drain(&store, &limits[0], b"k").await, 3, "charged once");
 }
 
-#[tokio::test]
-async fn postgres_deadlock_with_a_stranger_costs_time_and_nothing_else() {
-    survives_a_deadlock(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_deadlock_with_a_stranger_costs_time_and_nothing_else() {
-    survives_a_deadlock(StoreKind::Mysql).await;
-}
-
 /// A request is given up while it waits for a row, with others queued behind it on its connection.
-pub async fn keeps_what_is_asked_later(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn keeps_what_is_asked_later(server: Server) {
     // MariaDB's sessions wait a second for a lock.
-    let within = Micros::from_secs(if kind == StoreKind::Mysql { 3 } else { 1 });
+    let within = Micros::from_secs(if server.kind().is_mysql() { 3 } else { 1 });
     let store = server
         .connect_with(|options| options.answer_within = within)
         .await;
@@ -318,19 +283,9 @@ pub async fn keeps_what_is_asked_later(kind: StoreKind) {
     let ((), granted) = tokio::join!(given_up, queued);
     recovers(&store, &bucket("other", 2, 1000, HOUR, 1000)).await;
     let left = drain(&store, &ten, b"k").await;
-    if kind == StoreKind::Postgres {
+    if server.kind() == StoreKind::Postgres {
         assert!(granted > 0, "they had time left");
         assert_eq!(left, 10 - granted, "what was granted was charged");
     }
     assert!(left <= 10 - granted, "what was granted was charged: {left}");
-}
-
-#[tokio::test]
-async fn postgres_what_is_asked_after_a_request_was_given_up_is_not_taken_back_with_it() {
-    keeps_what_is_asked_later(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_what_is_asked_after_a_request_was_given_up_is_not_taken_back_with_it() {
-    keeps_what_is_asked_later(StoreKind::Mysql).await;
 }

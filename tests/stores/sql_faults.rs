@@ -8,17 +8,14 @@ use tollgate_limit::{Claim, Limit, Micros, OnFailover};
 use tollgate_store::Store;
 
 use crate::faults::{PATIENCE, drain, draw, fails_in_time, recovers};
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::servers::eventually;
+use crate::servers::{Server, StoreKind, eventually};
 use crate::sql_conflicts::name_column;
 
 const HOUR: Micros = Micros::from_secs(3600);
 
-pub async fn survives_a_crash(kind: StoreKind) {
-    let Some(mut server) = kind.start() else {
-        return;
-    };
+pub async fn survives_a_crash(mut server: Server) {
+    let kind = server.kind();
     let store = server.connect().await;
     let hasty = kind.connect_in_haste(&server.url()).await;
     let keep = bucket("keep", 0, 5, HOUR, 5);
@@ -41,21 +38,8 @@ pub async fn survives_a_crash(kind: StoreKind) {
     );
 }
 
-#[tokio::test]
-async fn postgres_killed_server_is_answered_for_in_time_and_found_again() {
-    survives_a_crash(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_killed_server_is_answered_for_in_time_and_found_again() {
-    survives_a_crash(StoreKind::Mysql).await;
-}
-
-pub async fn survives_a_pause(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let store = kind.connect_in_haste(&server.url()).await;
+pub async fn survives_a_pause(server: Server) {
+    let store = server.kind().connect_in_haste(&server.url()).await;
     let limit = bucket("frozen", 0, 1000, HOUR, 1000);
     recovers(&store, &limit).await;
     server.signal("-STOP");
@@ -64,20 +48,7 @@ pub async fn survives_a_pause(kind: StoreKind) {
     recovers(&store, &limit).await;
 }
 
-#[tokio::test]
-async fn postgres_frozen_server_is_answered_for_in_time_and_found_again() {
-    survives_a_pause(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_frozen_server_is_answered_for_in_time_and_found_again() {
-    survives_a_pause(StoreKind::Mysql).await;
-}
-
-pub async fn leaves_no_lock(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn leaves_no_lock(server: Server) {
     let (one, two) = (server.connect().await, server.connect().await);
     let limits = [
         bucket("a", 0, 1000, HOUR, 1000),
@@ -91,20 +62,7 @@ pub async fn leaves_no_lock(kind: StoreKind) {
     assert_eq!(two.counters().timeouts.load(Ordering::Relaxed), 0);
 }
 
-#[tokio::test]
-async fn postgres_caller_who_leaves_in_the_middle_leaves_no_lock() {
-    leaves_no_lock(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_caller_who_leaves_in_the_middle_leaves_no_lock() {
-    leaves_no_lock(StoreKind::Mysql).await;
-}
-
-pub async fn sweeps_full_buckets(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn sweeps_full_buckets(server: Server) {
     let store = server.connect().await;
     let quick = bucket("quick", 0, 1000, Micros::from_secs(1), 10);
     let slow = bucket("slow", 1, 10, HOUR, 10);
@@ -112,7 +70,7 @@ pub async fn sweeps_full_buckets(kind: StoreKind) {
         draw(&store, &quick, &turn.to_le_bytes()).await.unwrap();
     }
     assert_eq!(drain(&store, &slow, b"k").await, 10);
-    let name = name_column(kind);
+    let name = name_column(&server);
     let rows = format!("SELECT count(*) FROM tollgate_buckets WHERE OCTET_LENGTH({name}) = 16");
     eventually("swept table", PATIENCE, async || {
         server.sql(&rows).trim() == "1"
@@ -125,21 +83,10 @@ pub async fn sweeps_full_buckets(kind: StoreKind) {
     );
 }
 
-#[tokio::test]
-async fn postgres_full_buckets_are_swept_and_others_stay() {
-    sweeps_full_buckets(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_full_buckets_are_swept_and_others_stay() {
-    sweeps_full_buckets(StoreKind::Mysql).await;
-}
-
-pub async fn makes_its_tables_once(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let stores: Vec<_> = (0..6).map(|_| kind.open(&server.url(), |_| ())).collect();
+pub async fn makes_its_tables_once(server: Server) {
+    let stores: Vec<_> = (0..6)
+        .map(|place| server.kind().open(&server.url_at(place), |_| ()))
+        .collect();
     for store in &stores {
         assert!(store.ready(PATIENCE).await, "{:?}", store.health());
         assert_eq!(store.health().last_error, "");
@@ -153,15 +100,4 @@ pub async fn makes_its_tables_once(kind: StoreKind) {
             .await
             .unwrap()
     );
-}
-
-#[tokio::test]
-async fn postgres_gateways_started_together_on_an_empty_database_make_its_tables_without_an_error()
-{
-    makes_its_tables_once(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_gateways_started_together_on_an_empty_database_make_its_tables_without_an_error() {
-    makes_its_tables_once(StoreKind::Mysql).await;
 }

@@ -11,9 +11,9 @@ use tollgate_limit::{Claim, Limit, Micros};
 use tollgate_store::{Deadline, RemoteStore, Store, StoreError};
 
 use crate::faults::{PATIENCE, drain, draw};
-use crate::kinds::{Server, StoreKind};
 use crate::limits::bucket;
 use crate::servers::{Maria, Postgres, eventually};
+use crate::servers::{Server, StoreKind};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
@@ -22,18 +22,20 @@ async fn left(store: &RemoteStore, limit: &Limit) -> Option<u64> {
     Some(peeked[0].remaining())
 }
 
-async fn becomes(store: &RemoteStore, limit: &Limit, units: u64) {
-    eventually("number of units", PATIENCE, async || {
-        left(store, limit).await == Some(units)
+/// So many units can be drawn, and no more: some of them once they are given back.
+async fn are_left(store: &RemoteStore, limit: &Limit, units: u64) {
+    let mut drawn = 0;
+    eventually("units", PATIENCE, async || {
+        store.forget_bounds();
+        drawn += drain(store, limit, b"k").await;
+        drawn >= units
     })
     .await;
+    assert_eq!(drawn, units);
 }
 
 /// The store decides while its server is stopped, and the client leaves meanwhile.
-pub async fn client_leaves(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn client_leaves(server: Server) {
     let store = server.connect().await;
     let ten = bucket("ten", 0, 10, HOUR, 10);
     assert!(draw(&store, &ten, b"k").await.expect("it answers"));
@@ -44,33 +46,15 @@ pub async fn client_leaves(kind: StoreKind) {
         assert!(left.is_err(), "the server is stopped");
     }
     server.signal("-CONT");
-    becomes(&store, &ten, 9).await;
-    assert_eq!(drain(&store, &ten, b"k").await, 9);
-}
-
-#[tokio::test]
-async fn redis_draw_whose_client_leaves_is_given_back() {
-    client_leaves(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn postgres_draw_whose_client_leaves_is_given_back() {
-    client_leaves(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_draw_whose_client_leaves_is_given_back() {
-    client_leaves(StoreKind::Mysql).await;
+    are_left(&store, &ten, 9).await;
 }
 
 /// The store does not respond in time, its limit refuses the request, and the store grants it later.
-pub async fn refused_in_time(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
-    let store = kind.connect_in_haste(&server.url()).await;
+pub async fn refused_in_time(server: Server) {
+    let store = server.kind().connect_in_haste(&server.url()).await;
+    let patient = server.connect().await;
     let ten = bucket("ten", 0, 10, HOUR, 10);
-    assert!(draw(&store, &ten, b"k").await.expect("it answers"));
+    assert!(draw(&patient, &ten, b"k").await.expect("it answers"));
     server.signal("-STOP");
     let mut charged = 0;
     for _ in 0..3 {
@@ -83,32 +67,16 @@ pub async fn refused_in_time(kind: StoreKind) {
     }
     assert!(charged > 0, "the server was asked");
     server.signal("-CONT");
-    becomes(&store, &ten, 9).await;
-    assert_eq!(drain(&store, &ten, b"k").await, 9);
+    are_left(&patient, &ten, 9).await;
     let unknown = store.counters().draws_unknown.load(Ordering::Relaxed);
     assert_eq!(unknown, 0);
 }
 
-#[tokio::test]
-async fn redis_draw_that_was_refused_for_want_of_a_response_is_given_back() {
-    refused_in_time(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn postgres_draw_that_was_refused_for_want_of_a_response_is_given_back() {
-    refused_in_time(StoreKind::Postgres).await;
-}
-
 /// Ends the connections of the gateways.
 fn close_all(server: &Server) {
-    match server {
-        Server::Redis(server) => drop(server.ask("CLIENT KILL TYPE normal SKIPME yes")),
-        Server::Postgres(_) | Server::Views(_) => {
-            let own = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                       WHERE application_name = 'tollgate'";
-            server.sql(own);
-        }
-        Server::Mysql(_) => {
+    match server.name() {
+        "redis" => drop(server.redis().ask("CLIENT KILL TYPE normal SKIPME yes")),
+        "mysql" => {
             let ids = server.sql(
                 "SELECT id FROM information_schema.PROCESSLIST
                  WHERE user = 'root' AND id <> CONNECTION_ID()",
@@ -117,13 +85,15 @@ fn close_all(server: &Server) {
                 server.sql(&format!("KILL {id}"));
             }
         }
+        _ => {
+            let own = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                       WHERE application_name = 'tollgate'";
+            server.sql(own);
+        }
     }
 }
 
-pub async fn first_request_after_a_close(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn first_request_after_a_close(server: Server) {
     let store = server.connect().await;
     let many = bucket("many", 0, 1_000, HOUR, 1_000);
     assert!(draw(&store, &many, b"k").await.expect("it answers"));
@@ -133,28 +103,13 @@ pub async fn first_request_after_a_close(kind: StoreKind) {
         // in that moment may have been decided, as far as is known.)
         tokio::time::sleep(Duration::from_millis(150)).await;
         let drawn = draw(&store, &many, b"k").await;
-        assert_eq!(drawn, Ok(true), "{kind:?}, the {turn}. time");
+        assert_eq!(drawn, Ok(true), "the {turn}. time");
     }
     assert_eq!(
         left(&store, &many).await,
         Some(994),
         "each was charged once"
     );
-}
-
-#[tokio::test]
-async fn redis_first_request_after_a_close_is_decided_over_a_new_connection() {
-    first_request_after_a_close(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn postgres_first_request_after_a_close_is_decided_over_a_new_connection() {
-    first_request_after_a_close(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mysql_first_request_after_a_close_is_decided_over_a_new_connection() {
-    first_request_after_a_close(StoreKind::Mysql).await;
 }
 
 /// A user, or a proxy, that may run scripts and not load them.

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use tollgate_store::{Backend, Store};
 
-use crate::kinds::StoreKind;
 use crate::process::Outspoken;
+use crate::servers::StoreKind;
 use crate::servers::{Maria, Postgres, Redis, available, free_port, wait_until};
 
 /// A gateway, and what it says.

@@ -392,9 +392,9 @@ impl Admission {
             return false;
         };
         let target = account.target;
-        let claims = request
-            .next_target(target)
-            .filter(|over| denial::passes_on(denied, &account.claims, over))
+        let next = request.next_target(target);
+        let next = next.filter(|over| denial::passes_on(denied, &account.claims, over));
+        let claims = next
             .and_then(|_| request.claims(&self.who, target + 1))
             // A limit that refuses the model charges nothing.
             .filter(|claims| !claims.refuses_model());

@@ -243,12 +243,9 @@ fn wait_for(done: impl Future<Output = bool> + Send) -> Result<bool, String> {
 }
 
 fn no_refusal(store: &RemoteStore) -> Result<(), String> {
-    let refusals: Vec<String> = store
-        .findings()
-        .into_iter()
-        .filter(|finding| finding.weight == Weight::Refusal)
-        .map(|finding| finding.message)
-        .collect();
+    let findings = store.findings().into_iter();
+    let refusals = findings.filter(|finding| finding.weight == Weight::Refusal);
+    let refusals: Vec<String> = refusals.map(|finding| finding.message).collect();
     if refusals.is_empty() {
         return Ok(());
     }
@@ -269,14 +266,10 @@ fn with_credentials(store: &Store) -> String {
     };
     let (known, hosts) = rest.split_once('@').unwrap_or(("", rest));
     let (known_user, known_password) = known.split_once(':').unwrap_or((known, ""));
-    let user = store
-        .username
-        .as_deref()
-        .map_or_else(|| known_user.to_owned(), encoded);
-    let password = store
-        .password
-        .as_ref()
-        .map_or_else(|| known_password.to_owned(), |one| encoded(one.expose()));
+    let user = store.username.as_deref();
+    let user = user.map_or_else(|| known_user.to_owned(), encoded);
+    let password = store.password.as_ref().map(|one| encoded(one.expose()));
+    let password = password.unwrap_or_else(|| known_password.to_owned());
     let password = if password.is_empty() {
         password
     } else {
@@ -296,11 +289,10 @@ fn with_parameters(store: &Store, url: &str) -> String {
         ours.iter()
             .any(|(name, value)| value.is_some() && one.split('=').next() == Some(name))
     };
-    let mut parts: Vec<String> = query
+    let parts = query
         .split('&')
-        .filter(|one| !one.is_empty() && !replaced(one))
-        .map(str::to_owned)
-        .collect();
+        .filter(|one| !one.is_empty() && !replaced(one));
+    let mut parts: Vec<String> = parts.map(str::to_owned).collect();
     parts.extend(ours.iter().filter_map(|(name, value)| {
         let value = percent_encoded((*value)?, |byte| byte.is_ascii_alphanumeric());
         Some(format!("{name}={value}"))

@@ -88,29 +88,20 @@ fn revision_7(members: &[&str]) -> Option<Left> {
 
 /// `"burst";r=5;t=1, "daily";r=900;t=3600`; without `t` the policy of that name says it.
 fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
-    let policies: Vec<&str> = headers
-        .get_all("ratelimit-policy")
-        .iter()
-        .filter_map(text)
-        .flat_map(|line| self::members(line, ','))
-        .collect();
+    let policies = headers.get_all("ratelimit-policy").iter().filter_map(text);
+    let policies: Vec<&str> = policies.flat_map(|line| self::members(line, ',')).collect();
     let policy = |name: &str| {
-        policies
-            .iter()
-            .copied()
-            .find(|policy| self::members(policy, ';').first() == Some(&name))
+        let mut all = policies.iter().copied();
+        all.find(|policy| self::members(policy, ';').first() == Some(&name))
     };
     let mut least: Option<Left> = None;
     for member in members {
-        let name = self::members(member, ';')
-            .first()
-            .copied()
-            .unwrap_or_default();
+        let parts = self::members(member, ';');
+        let name = parts.first().copied().unwrap_or_default();
         let policy = policy(name);
         // Skip quotas that count bytes or concurrent requests.
-        let other_unit = policy
-            .and_then(|policy| parameter(policy, "qu"))
-            .is_some_and(|unit| unit != "\"requests\"");
+        let unit = policy.and_then(|policy| parameter(policy, "qu"));
+        let other_unit = unit.is_some_and(|unit| unit != "\"requests\"");
         let Some(units) = parameter(member, "r").and_then(whole) else {
             continue;
         };
@@ -177,10 +168,8 @@ fn their_now(headers: &HeaderMap) -> Option<Timestamp> {
 }
 
 fn date(text: &str) -> Option<Timestamp> {
-    let since = httpdate::parse_http_date(text)
-        .ok()?
-        .duration_since(std::time::UNIX_EPOCH)
-        .ok()?;
+    let date = httpdate::parse_http_date(text).ok()?;
+    let since = date.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(Timestamp::from_micros(0).after(seconds(since.as_secs())))
 }
 
@@ -225,10 +214,8 @@ fn members(text: &str, separator: char) -> Vec<&str> {
         }
         splits
     });
-    parts
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect()
+    let parts = parts.map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 fn text(value: &HeaderValue) -> Option<&str> {

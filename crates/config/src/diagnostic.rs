@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::reading::{Problem, Severity, Sources};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     pub severity: &'static str,
     pub message: String,
@@ -30,9 +30,7 @@ impl Diagnostic {
         Self {
             severity: "error",
             message: message.to_owned(),
-            spans: Vec::new(),
-            notes: Vec::new(),
-            help: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -172,14 +172,12 @@ impl Reader {
         parts.uri = self::target(asked).ok_or(BadHead::Malformed)?;
         parts.headers = std::mem::take(&mut self.spare);
         // Reserve space for the gateway's headers, so that the map does not grow.
-        parts
-            .headers
+        let headers = &mut parts.headers;
+        headers
             .try_reserve(self.lines.len() - 1 + ROOM)
             .map_err(|_| BadHead::TooLarge)?;
-        let says = self
-            .lines
-            .fields(head, 1, &mut parts.headers)
-            .map_err(BadHead::of)?;
+        let says = self.lines.fields(head, 1, &mut parts.headers);
+        let says = says.map_err(BadHead::of)?;
         parsed.frame(says)?;
         Ok(parsed)
     }

@@ -129,10 +129,8 @@ fn controls(bytes: &[u8]) -> usize {
         let controls = piece.iter().map(|&byte| u8::from(is_control(byte)));
         controls.fold(0_u8, |sum, one| sum + one)
     };
-    bytes
-        .chunks(128)
-        .map(|piece| usize::from(count(piece)))
-        .sum()
+    let pieces = bytes.chunks(128);
+    pieces.map(|piece| usize::from(count(piece))).sum()
 }
 
 /// The largest number of headers that are removed.

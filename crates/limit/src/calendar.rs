@@ -19,9 +19,8 @@ pub struct Calendar {
 impl Calendar {
     /// How many boundaries are at or before `moment`: the window's number.
     pub fn position(&self, moment: Timestamp) -> u64 {
-        let within = self
-            .boundaries
-            .partition_point(|boundary| *boundary <= moment) as u64;
+        let earlier = |boundary: &Timestamp| *boundary <= moment;
+        let within = self.boundaries.partition_point(earlier) as u64;
         match self.boundaries.last() {
             Some(last) if moment >= *last => within + moment.since(*last).0 / self.last_length().0,
             _ => within,

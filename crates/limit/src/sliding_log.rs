@@ -323,10 +323,8 @@ impl SlidingLog {
     }
 
     fn counted(&self, log: Option<&Log>, now: Timestamp) -> u64 {
-        log.into_iter()
-            .flat_map(Log::entries)
-            .filter(|entry| self.counts(*entry, now))
-            .map(|entry| entry.units)
-            .sum()
+        let counting = log.into_iter().flat_map(Log::entries);
+        let counting = counting.filter(|entry| self.counts(*entry, now));
+        counting.map(|entry| entry.units).sum()
     }
 }

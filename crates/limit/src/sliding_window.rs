@@ -183,11 +183,8 @@ impl SlidingWindow {
             (u128::from(pair.previous) * u128::from(left)).div_ceil(u128::from(period.0)),
         )
         .unwrap_or(u64::MAX);
-        let remaining = self
-            .quota
-            .amount
-            .saturating_sub(pair.current)
-            .saturating_sub(weighted);
+        let left = self.quota.amount.saturating_sub(pair.current);
+        let remaining = left.saturating_sub(weighted);
         let effective = match remaining {
             0 => self.due_in(pair, 1, now).unwrap_or_default(),
             _ => self.quota.time_for(remaining),

@@ -201,10 +201,8 @@ pub fn span(span: Micros) -> String {
             return format!("{} {name}s", micros / unit);
         }
     }
-    let (unit, name) = SHORT
-        .into_iter()
-        .find(|(unit, _)| micros >= *unit)
-        .unwrap_or((1, "us"));
+    let mut units = SHORT.into_iter();
+    let (unit, name) = units.find(|(unit, _)| micros >= *unit).unwrap_or((1, "us"));
     if micros.is_multiple_of(unit) {
         return format!("{} {name}", micros / unit);
     }
@@ -223,10 +221,8 @@ pub fn span(span: Micros) -> String {
 
 /// A period after "in any" or "every": "minute", "second", "10 seconds".
 pub fn period(period: Micros) -> String {
-    NAMED
-        .into_iter()
-        .find(|(unit, _)| *unit == period.0)
-        .map_or_else(|| span(period), |(_, name)| name.to_owned())
+    let named = NAMED.into_iter().find(|(unit, _)| *unit == period.0);
+    named.map_or_else(|| span(period), |(_, name)| name.to_owned())
 }
 
 /// The pace of a rate: "one every 600 ms", "10 every 1 us".

@@ -103,11 +103,8 @@ impl Feedback {
             Taught::Rate(rate) => Some((limit, Learnt::Share(rate.learnt()))),
             Taught::Places(places) => Some((limit, Learnt::Places(places.learnt()))),
         };
-        self.by_limit
-            .iter()
-            .enumerate()
-            .filter_map(learnt)
-            .collect()
+        let by_limit = self.by_limit.iter().enumerate();
+        by_limit.filter_map(learnt).collect()
     }
 
     /// Restores what limits of the same kind had learnt, within their own numbers.

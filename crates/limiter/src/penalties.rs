@@ -293,9 +293,8 @@ impl Penalties {
     }
 
     fn set(&self, bucket: u128) -> &Mutex<Set> {
-        let sets = self
-            .sets
-            .get_or_init(|| (0..SETS).map(|_| Mutex::default()).collect());
+        let make = || (0..SETS).map(|_| Mutex::default()).collect();
+        let sets = self.sets.get_or_init(make);
         &sets[place(bucket)]
     }
 }

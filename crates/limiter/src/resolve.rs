@@ -34,9 +34,8 @@ impl<S: Store + Send + Sync> Generation<S> {
             let learnt = self.feedback.conditions(claim.limit.index, now);
             outcome.conditions = learnt.map(Box::new);
         }
-        let found = self
-            .overrides
-            .of(claim.limit, claim.key, &*self.shared, now);
+        let overrides = &self.overrides;
+        let found = overrides.of(claim.limit, claim.key, &*self.shared, now);
         let (effect, until) = found.map(|found| (found.effect, found.until)).unzip();
         if effect == Some(Effect::Unlimited) {
             outcome.by = By::Unlimited;

@@ -107,9 +107,8 @@ impl Shares {
         let shares = claims.iter().map(|claim| self.share_of(&divided, claim));
         let shares: SmallVec<[Cow<'_, Limit>; 4]> = shares.flatten().collect();
         debug_assert_eq!(shares.len(), claims.len(), "every one has a share");
-        let own: SmallVec<[Claim<'_>; 4]> = claims
-            .iter()
-            .zip(&shares)
+        let own = claims.iter().zip(&shares);
+        let own: SmallVec<[Claim<'_>; 4]> = own
             .map(|(claim, limit)| Claim { limit, ..*claim })
             .collect();
         for (claim, own) in claims.iter().zip(&own) {
@@ -256,11 +255,8 @@ impl StandIn for Shares {
                 enforced: false,
                 ..Claim::new(share, &debt.key, 0)
             };
-            let left = divided
-                .store
-                .peek_at(&[claim], now)
-                .first()
-                .map_or(0, |standing| standing.remaining());
+            let standings = divided.store.peek_at(&[claim], now);
+            let left = standings.first().map_or(0, |standing| standing.remaining());
             let units = debt.units.min(share.algorithm.burst().saturating_sub(left));
             (units > 0).then(|| Owed {
                 limit: Arc::clone(known),

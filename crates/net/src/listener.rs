@@ -92,30 +92,20 @@ pub fn bind_or_adopt(
         } else {
             adopted(sockets).map_err(error)?
         };
-        let kept = sockets
-            .iter()
-            .map(Listener::duplicate)
-            .collect::<io::Result<_>>()
-            .map_err(error)?;
-        let sockets = share(sockets, workers).map_err(error)?;
-        Ok((
-            Bound {
-                address,
-                tls: listen.tls.clone(),
-                sockets,
-            },
-            ListenerSockets {
-                wanted,
-                sockets: kept,
-            },
-        ))
+        let kept: io::Result<_> = sockets.iter().map(Listener::duplicate).collect();
+        let kept = ListenerSockets {
+            wanted,
+            sockets: kept.map_err(error)?,
+        };
+        let bound = Bound {
+            address,
+            tls: listen.tls.clone(),
+            sockets: share(sockets, workers).map_err(error)?,
+        };
+        Ok((bound, kept))
     };
-    Ok(listen
-        .iter()
-        .map(one)
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter()
-        .unzip())
+    let bound: Result<Vec<_>, _> = listen.iter().map(one).collect();
+    Ok(bound?.into_iter().unzip())
 }
 
 /// Creates sockets: one per worker if the kernel distributes connections, otherwise a single one.
@@ -145,25 +135,25 @@ fn adopted(sockets: Vec<Socket>) -> io::Result<(Address, Vec<Listener>)> {
     let mut listeners = Vec::with_capacity(sockets.len());
     for socket in sockets {
         socket.set_nonblocking(true)?;
-        let local = socket.local_addr()?;
-        if let Some(tcp) = local.as_socket() {
-            // Inherited by every accepted connection.
-            socket.set_tcp_nodelay(true)?;
-            socket.set_tcp_keepalive(&keepalive())?;
-            defer_accept(&socket)?;
-            address = Some(Address::Tcp(tcp));
-            listeners.push(Listener::Tcp(socket.into()));
-        } else {
-            address = local
-                .as_pathname()
-                .map(|path| Address::Unix(path.to_path_buf()));
+        address = address_of(&socket)?;
+        if socket.local_addr()?.is_unix() {
             listeners.push(Listener::Unix(socket.into()));
+            continue;
         }
+        // Inherited by every accepted connection.
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&keepalive())?;
+        defer_accept(&socket)?;
+        listeners.push(Listener::Tcp(socket.into()));
     }
-    let address = address.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "a socket without an address")
-    })?;
-    Ok((address, listeners))
+    let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "a socket without an address");
+    Ok((address.ok_or_else(nameless)?, listeners))
+}
+
+fn address_of(socket: &Socket) -> io::Result<Option<Address>> {
+    let local = socket.local_addr()?;
+    let path = || Some(Address::Unix(local.as_pathname()?.to_path_buf()));
+    Ok(local.as_socket().map(Address::Tcp).or_else(path))
 }
 
 /// Returns at least as many sockets as there are workers, by duplicating descriptors. No additional
@@ -199,19 +189,8 @@ pub struct Inherited {
 impl Inherited {
     /// Its address, in the form of [`Address`].
     pub fn place(&self) -> String {
-        let Ok(local) = self.socket.local_addr() else {
-            return String::new();
-        };
-        let unix = || {
-            local
-                .as_pathname()
-                .map(|path| Address::Unix(path.to_path_buf()))
-        };
-        local
-            .as_socket()
-            .map(Address::Tcp)
-            .or_else(unix)
-            .map_or_else(String::new, |address| address.to_string())
+        let address = address_of(&self.socket).ok().flatten();
+        address.map_or_else(String::new, |address| address.to_string())
     }
 
     pub fn take(all: &mut Vec<Self>, place: &str) -> Vec<Socket> {

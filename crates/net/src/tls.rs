@@ -174,11 +174,8 @@ fn config(settings: &TlsSettings, by_name: Arc<ByName>) -> Result<ServerConfig, 
             what: error.to_string(),
         }
     };
-    let first = settings
-        .certificates
-        .first()
-        .map(|one| one.chain.clone())
-        .unwrap_or_default();
+    let first = settings.certificates.first();
+    let first = first.map(|one| one.chain.clone()).unwrap_or_default();
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| at(&first)(&error))?;

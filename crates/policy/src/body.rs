@@ -7,6 +7,7 @@
 mod admitted;
 mod digest;
 mod facts;
+mod flaw;
 mod graphql;
 pub mod json;
 mod opening;
@@ -19,15 +20,15 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
-use super::descriptor::{Several, only_line};
-use super::identity::source;
+use super::identity::source::{self, Several, only_line};
 use facts::ReadState;
 use json::{Member, Reader, Value};
 use opening::{Opened, Opening};
 use wanted::{RPC, STREAM};
 
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
-pub use facts::BodyFacts;
+pub use facts::{BodyFacts, SentBody};
+pub use flaw::{BodyFlaw, OperationFlaw};
 pub use wanted::{Wanted, WantedFacts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,47 +45,6 @@ impl Default for BodySettings {
             most: 64 << 10,
             skips_compressed: false,
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFlaw {
-    #[error("the body is not valid JSON")]
-    Malformed,
-    /// A value that is asked for can be read in more than one way: 400.
-    #[error("a value in the body can be read in more than one way")]
-    Ambiguous,
-    /// It is a GraphQL request, and it is not clear which operation it executes: 400.
-    #[error(transparent)]
-    Operation(#[from] OperationFlaw),
-    #[error("the calls of the batch differ")]
-    Mixed,
-    #[error("the batch has too many calls")]
-    TooManyCalls,
-    #[error("the charset of the body is not UTF-8")]
-    Charset,
-    #[error("the body is compressed")]
-    Compressed,
-}
-
-impl BodyFlaw {
-    pub const fn status(self) -> u16 {
-        match self {
-            Self::Malformed | Self::Ambiguous | Self::Operation(_) | Self::Mixed => 400,
-            Self::TooManyCalls => 413,
-            Self::Charset | Self::Compressed => 415,
-        }
-    }
-}
-
-crate::labels! {
-    BodyFlaw {
-        Self::Malformed => "body_malformed",
-        Self::Ambiguous | Self::Operation(_) => "body_ambiguous",
-        Self::Mixed => "body_mixed",
-        Self::TooManyCalls => "body_calls",
-        Self::Charset => "body_charset",
-        Self::Compressed => "body_compressed",
     }
 }
 
@@ -219,14 +179,9 @@ impl BodyReading {
             Json::Undecided(..) | Json::Other => None,
         };
         let mut facts = BodyFacts {
-            wanted: self.wanted,
-            length: Some(self.length),
             state: ReadState::Whole,
             members,
-            fields: SmallVec::new(),
-            digests: SmallVec::new(),
-            operation: None,
-            lacks_usage: false,
+            ..BodyFacts::unread(&self.wanted, Some(self.length))
         };
         if let Some(text) = &self.form {
             facts.fields = form_fields(&facts.wanted.forms, self.asked.forms, text)?;
@@ -285,44 +240,6 @@ fn check_fields_beside(facts: &BodyFacts, query: &str) -> Result<(), BodyFlaw> {
         }
     }
     Ok(())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.words())]
-pub enum OperationFlaw {
-    Syntax,
-    Absent,
-    Several,
-    Unknown,
-    /// There is no document (a persisted query), and the request says no operation: only the server
-    /// knows what is executed.
-    Unsaid,
-    Beside,
-    InTarget,
-}
-
-impl OperationFlaw {
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Syntax => {
-                "`query` is not GraphQL, or has characters that servers read differently."
-            }
-            Self::Absent => "`query` has no operation.",
-            Self::Several => {
-                "`query` has several operations, and `operationName` says none of them."
-            }
-            Self::Unknown => "`query` does not have the operation that `operationName` says.",
-            Self::Unsaid => {
-                "`query` is missing or empty, and `operationName` does not say the operation."
-            }
-            Self::Beside => {
-                "`query` is not the only document: `extensions`, `id` or another member names one as well."
-            }
-            Self::InTarget => {
-                "`query`, `operationName` and other names of GraphQL documents must not be parameters of the URL here."
-            }
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

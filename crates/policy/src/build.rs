@@ -11,7 +11,7 @@ use super::identity::{Identity, Source, WhenMissing};
 use super::routes::Route;
 use super::routes::router::Router;
 use super::upstream::Upstream;
-use super::{Cost, Domains, Guarded, Policy, Responses, Rule};
+use super::{BuildError, Cost, Domains, Guarded, Policy, Responses, Rule};
 use tollgate_limit::Limit;
 
 /// The parts of a policy, each checked by itself: every index is one of a part, a route names a limit once, has at most
@@ -30,36 +30,6 @@ pub struct PolicyParts {
     pub egress: bool,
     pub keeps_slashes: bool,
     pub body: BodySettings,
-}
-
-/// Why the parts are not a valid policy. Routes, rules and identities are given by index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BuildError {
-    /// Two routes match the same requests, and neither is more specific.
-    Tie { first: usize, second: usize },
-    /// Every request a route matches is taken by more specific ones.
-    Unreachable { route: usize, by: Vec<usize> },
-    /// A route's path has an encoded slash, and such paths are refused.
-    EncodedSlash(usize),
-    /// An identity uses a segment that a route does not capture.
-    UnknownCapture {
-        route: usize,
-        identity: usize,
-        name: String,
-    },
-    /// A template names a segment that its route does not capture.
-    TemplateCapture { route: usize, name: String },
-    /// `when_missing = "use:…"` leads back to its start.
-    IdentityCycle(usize),
-    /// An identity with listed callers has a composite key, or an address, so there is no single
-    /// key to hash.
-    CallersOfComposite(usize),
-    /// The sources of an identity that takes the first of them are not interchangeable.
-    FirstOfMixed(usize),
-    /// An identity has no source, or too many.
-    Sources(usize),
-    /// More is asked of bodies than one reader looks for.
-    BodyAsked(usize),
 }
 
 impl Policy {

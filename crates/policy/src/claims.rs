@@ -10,6 +10,7 @@ pub(crate) mod plan;
 mod planned;
 pub mod prices;
 pub(crate) mod rule;
+mod wildcard;
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ use prices::{ModelPrice, PriceIndex};
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{CLAIMS_MAX, Claim, KeyBytes, Limit, Mode};
 
-pub use cost::{SentBody, body_length, number};
+pub use super::body::SentBody;
+pub use cost::{body_length, number};
 
 /// A request would draw from more buckets than one draw supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

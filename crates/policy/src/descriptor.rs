@@ -13,9 +13,10 @@ use http::{HeaderMap, Method, Uri};
 
 use super::body::BodyFacts;
 use super::identity::address::{AddressPolicy, parse_host_address};
+use super::identity::source::{Several, only_line};
 use super::routes::method;
 use super::routes::path::Malformed;
-use super::routes::pattern::is_host_character;
+use super::routes::pattern::{HOST_MAX, is_host_character};
 
 /// The peer of a connection, before any header is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,19 +127,6 @@ pub(super) fn requested_host<'r>(
     }
 }
 
-pub(super) struct Several;
-
-pub(super) fn only_line<'h>(
-    headers: &'h HeaderMap,
-    name: &HeaderName,
-) -> Result<Option<&'h HeaderValue>, Several> {
-    let mut lines = headers.get_all(name).iter();
-    match (lines.next(), lines.next()) {
-        (line, None) => Ok(line),
-        _ => Err(Several),
-    }
-}
-
 /// `HOST[:PORT]` in lower case, without port or trailing dot; borrowed if it already has this form.
 /// Refuses an impossible host: user information, spaces, empty labels, an impossible port.
 pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
@@ -204,9 +192,6 @@ fn check_port(text: &str) -> Result<(), Malformed> {
         || (digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok());
     if right { Ok(()) } else { Err(Malformed::Host) }
 }
-
-/// The longest host name (RFC 1035 section 3.1, in text form).
-pub(super) const HOST_MAX: usize = 253;
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ pub mod body;
 mod build;
 pub mod claims;
 pub mod descriptor;
+mod errors;
 pub mod expiry;
 pub mod explain;
 pub mod identity;
@@ -32,7 +33,7 @@ pub use body::{
     BodyAdmission, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, BodySettings, BoundedReading,
     OperationFlaw, UnreadBody, Wanted, WantedFacts,
 };
-pub use build::{BuildError, PolicyParts};
+pub use build::PolicyParts;
 pub use claims::admission::{Claimed, sent};
 pub use claims::count::{Count, StatusMatch, is_charged, is_selection};
 pub use claims::domains::Domains;
@@ -41,6 +42,7 @@ pub use claims::plan::TARGETS_MAX;
 pub use claims::rule::{BodyCost, Cost, Rule, Scope, ScopePart, Settle, SettleFrom};
 pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};
 pub use descriptor::{Descriptor, Peer};
+pub use errors::BuildError;
 pub use explain::Explanation;
 pub use identity::lookalikes::{Guarded, drop_lookalikes, is_unusual, looks_like};
 pub use identity::{IdentityReason, IdentityRefusal};

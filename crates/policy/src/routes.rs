@@ -14,7 +14,8 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::claims::prices::PriceIndex;
 
-pub use pattern::{HostPattern, ParseError, Pattern, Segment};
+pub use crate::errors::ParseError;
+pub use pattern::{HostPattern, Pattern, Segment};
 pub use router::{Captures, Match, Router};
 pub use template::{Piece, Placeholder, Template};
 

@@ -37,14 +37,14 @@ fn main() {
     let config =
         tollgate_config::parse(&quick, "bench", &|_| None, Timestamp::default()).expect("a policy");
     measure("read and frontier", || {
-        let mut traffic = Traffic::read_text(text.as_bytes(), &options, &[&config.policy]);
+        let traffic = Traffic::read_text(text.as_bytes(), &options, &[&config.policy]);
         let ask = Ask {
             rates: Vec::new(),
             refuse: 1_000,
             rule: 0,
             today: None,
         };
-        let suggestion = suggest(&mut traffic, "address", ask).expect("a frontier");
+        let suggestion = suggest(&traffic, "address", ask).expect("a frontier");
         assert_eq!(suggestion.requests, LINES);
     });
     measure("read and replay", || {

@@ -1,12 +1,21 @@
-//! Distinct requests and distinct keys, by number: a log has many lines of each.
+//! Requests between the log and the judge. A log has many lines of each distinct request and key: these have numbers.
 
-use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
 use crate::simulation::Response;
 use crate::subject::Side;
 
-pub(crate) type Classes = IndexSet<Class, FixedState>;
+/// One request, in 16 bytes: when it began, how long it took, and which of the distinct requests it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Microseconds since the Unix epoch.
+    pub(crate) at: u64,
+    /// Microseconds, at most 71 minutes.
+    pub(crate) lasting: u32,
+    pub(crate) class: u32,
+}
+
+pub(crate) type Classes = IndexSet<Class>;
 
 /// All that decides what becomes of a request.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -22,7 +31,7 @@ pub(crate) struct Class {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Interner(IndexSet<Box<[u8]>, FixedState>);
+pub(crate) struct Interner(IndexSet<Box<[u8]>>);
 
 impl Interner {
     pub(crate) fn number(&mut self, text: &[u8]) -> u32 {

@@ -79,7 +79,6 @@ mod tests {
             requests: per_minute,
             per_second,
             per_minute,
-            ..KeyFacts::default()
         }
     }
 

@@ -6,7 +6,6 @@
 mod classes;
 mod condition;
 pub mod edit;
-mod events;
 mod floods;
 pub mod html;
 mod keys;

@@ -166,11 +166,8 @@ impl Outcome {
             self.recorded.differ += u64::from(recorded != verdict.admitted);
         }
         let mut last = None;
-        for (at_charge, charge) in class.sides[0].charges.iter().enumerate() {
-            if verdict.judged & (1 << at_charge) == 0 {
-                continue;
-            }
-            let refused = verdict.unpaid & (1 << at_charge) != 0;
+        for (charge, paid) in class.sides[0].charges.iter().zip(&verdict.paid) {
+            let Some(paid) = *paid else { continue };
             let stats = &mut self.stats[charge.rule as usize];
             // The candidate follows its limit.
             let keys = if last.replace(charge.rule) == Some(charge.rule) {
@@ -182,7 +179,7 @@ impl Outcome {
             };
             let stats = at_least(keys, charge.key as usize);
             stats.requests += 1;
-            stats.refused += u64::from(refused);
+            stats.refused += u64::from(!paid);
         }
     }
 

@@ -5,15 +5,13 @@ use std::path::PathBuf;
 
 use http::StatusCode;
 use http::header::HeaderName;
-use smallvec::SmallVec;
 
-use crate::classes::{Class, Classes, small};
-use crate::events::{Event, Events, Order};
+use crate::classes::{Class, Classes, Event, small};
 use crate::log::{self, Options, ReadError, Record, Survey, is_recorded_refusal};
 use crate::outcome::Outcome;
 use crate::request::{Names, Request};
 use crate::simulation::{Response, Simulation};
-use crate::subject::{Side, Subject};
+use crate::subject::{Charge, Side, Subject};
 use tollgate_admission::settle::Owed;
 use tollgate_limit::{Claim, Timestamp};
 use tollgate_limiter::{Cause, Decision, Outcome as OfClaim};
@@ -26,7 +24,7 @@ pub struct Traffic<'p> {
     pub(crate) subjects: Vec<Subject<'p>>,
     pub(crate) names: Names,
     pub(crate) classes: Classes,
-    pub(crate) events: Events,
+    pub(crate) events: Vec<Event>,
 }
 
 impl<'p> Traffic<'p> {
@@ -53,7 +51,7 @@ impl<'p> Traffic<'p> {
 
     /// Puts the requests to the policies, in the order of time.
     pub fn replay(&mut self) -> Outcome {
-        self.events.sort(Order::Time);
+        self.events.sort_by_key(|event| event.at);
         let start = Timestamp::from_micros(self.survey.from);
         let mut outcome = Outcome::new(self);
         let subjects = self.subjects.iter();
@@ -66,11 +64,11 @@ impl<'p> Traffic<'p> {
             (0..subject.policy.rules.len()).map(is_judged).collect()
         });
         let judged: Vec<Vec<bool>> = judged.collect();
-        for event in self.events.sorted() {
+        for &event in &self.events {
             let Some(class) = self.classes.get_index(event.class as usize) else {
                 continue;
             };
-            let mut admitted: SmallVec<[bool; 2]> = SmallVec::new();
+            let mut admitted = Vec::new();
             for (place, simulation) in simulations.iter_mut().enumerate() {
                 let subject = &self.subjects[place];
                 let verdict = one(simulation, subject, &judged[place], class, place, event);
@@ -90,9 +88,8 @@ impl<'p> Traffic<'p> {
 #[derive(Debug)]
 pub(crate) struct Judgement {
     pub(crate) admitted: bool,
-    /// Bit i: the charge at place i was judged. Bit i of `unpaid`: its bucket could not pay.
-    pub(crate) judged: u32,
-    pub(crate) unpaid: u32,
+    /// Whether the bucket of each charge could pay; `None`: it was not judged.
+    pub(crate) paid: Vec<Option<bool>>,
 }
 
 fn one(
@@ -104,27 +101,20 @@ fn one(
     event: Event,
 ) -> Judgement {
     let Side { route, charges } = &class.sides[place];
+    let is_judged = |charge: &Charge| judged[charge.rule as usize];
+    let paid = |charge: &Charge| is_judged(charge).then_some(true);
     let mut verdict = Judgement {
         admitted: true,
-        judged: 0,
-        unpaid: 0,
+        paid: charges.iter().map(paid).collect(),
     };
-    let mut places: SmallVec<[usize; 4]> = SmallVec::new();
-    for (at, charge) in charges.iter().enumerate() {
-        if judged[charge.rule as usize] && at < CHARGES {
-            places.push(at);
-            verdict.judged |= 1 << at;
-        }
-    }
-    if places.is_empty() {
+    let judged = || charges.iter().filter(|charge| is_judged(charge));
+    if judged().next().is_none() {
         return verdict;
     }
     simulation.advance_to(event.at);
     let decision = {
-        let claims: SmallVec<[Claim<'_>; 4]> = places
-            .iter()
-            .map(|at| {
-                let charge = &charges[*at];
+        let claims: Vec<Claim<'_>> = judged()
+            .map(|charge| {
                 let key = subject.keys[charge.rule as usize].text(charge.key);
                 let limit = simulation.limit(charge.limit as usize);
                 Claim {
@@ -135,16 +125,14 @@ fn one(
             .collect();
         simulation.check(&claims)
     };
-    let mut unpaid = |outcomes: &[OfClaim]| {
-        for (outcome, at) in outcomes.iter().zip(&places) {
-            if !outcome.standing.verdict.is_allow() {
-                verdict.unpaid |= 1 << at;
-            }
+    let mut pay = |outcomes: &[OfClaim]| {
+        for (outcome, paid) in outcomes.iter().zip(verdict.paid.iter_mut().flatten()) {
+            *paid = outcome.standing.verdict.is_allow();
         }
     };
     match decision {
         Some(Decision::Allow(permit)) => {
-            unpaid(permit.outcomes());
+            pay(permit.outcomes());
             let limits = route.map_or(&[][..], |route| {
                 &subject.policy.routes[route as usize].limits
             });
@@ -159,7 +147,7 @@ fn one(
             simulation.hold(permit, owed, u64::from(event.lasting), response);
         }
         Some(Decision::Deny(denied)) => {
-            unpaid(denied.outcomes());
+            pay(denied.outcomes());
             verdict.admitted = false;
         }
         Some(Decision::Unavailable(_)) | None => verdict.admitted = false,
@@ -193,7 +181,7 @@ impl<'p> Gathering<'p> {
                 subjects,
                 names: Names::default(),
                 classes: Classes::default(),
-                events: Events::default(),
+                events: Vec::new(),
             },
         }
     }
@@ -268,9 +256,6 @@ fn response(record: &Record<'_>) -> Option<Response> {
 fn is_told_by_response(settle: &Settle) -> bool {
     !matches!(settle.from, SettleFrom::Bytes { .. })
 }
-
-/// The charges of a request that are judged under one policy.
-const CHARGES: usize = 32;
 
 /// Of a log without statuses: what is charged stays charged.
 const UNKNOWN: Response = Response {

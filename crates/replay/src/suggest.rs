@@ -3,7 +3,7 @@
 mod words;
 
 use crate::floods::floods;
-use crate::keys::{ByKey, Requests, by_key};
+use crate::keys::ByKey;
 use crate::replay::Traffic;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,18 +14,8 @@ pub struct Ask {
     pub refuse: u64,
     /// The limit's place among the rules of the policy.
     pub rule: usize,
-    pub today: Option<Today>,
-}
-
-/// A limit's numbers now, and what they do to the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Today {
-    /// Its rate as written; empty where the file says it otherwise.
-    pub rate: String,
-    pub burst: u64,
-    pub words: String,
-    pub per_minute: Option<u64>,
-    pub counts: crate::Counts,
+    /// The limit's numbers now, and what they do to the log.
+    pub today: Option<Choice>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +61,7 @@ pub struct Corner {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
+    /// As the file writes it; empty where it says it otherwise.
     pub rate: String,
     pub burst: u64,
     pub keys_refused: u64,
@@ -81,8 +72,8 @@ pub struct Choice {
     pub bar: u64,
 }
 
-/// Works a limit's numbers out. The traffic's events are used up.
-pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggestion, String> {
+/// Works a limit's numbers out.
+pub fn suggest(traffic: &Traffic<'_>, per: &str, ask: Ask) -> Result<Suggestion, String> {
     if traffic.survey.requests == 0 {
         return Err("no request could be read".into());
     }
@@ -93,14 +84,9 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
     let (subject, names) = (&traffic.subjects[0], &traffic.names);
     let words =
         |key: usize| subject.key_words(ask.rule, u32::try_from(key).unwrap_or(u32::MAX), names);
-    let requests = Requests {
-        events: &mut traffic.events,
-        classes: &traffic.classes,
-        keys: subject.keys[ask.rule].len(),
-    };
     let is_censored = traffic.survey.recorded_refused > 0;
-    let by_key = by_key(requests, ask.rule)?;
-    if by_key.requests == 0 {
+    let by_key = ByKey::of(traffic, ask.rule)?;
+    if by_key.draws.is_empty() {
         return Err("no request of the log draws from this limit".into());
     }
     let rates = if ask.rates.is_empty() {
@@ -143,21 +129,11 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
         };
         choices.push((name, choice));
     }
-    if let Some(today) = ask.today {
-        let choice = Choice {
-            rate: today.rate,
-            burst: today.burst,
-            keys_refused: today.counts.keys_refused,
-            requests_refused: today.counts.refused,
-            per_minute: today.per_minute,
-            bar: 0,
-        };
-        choices.push(("today", choice));
-    }
+    choices.extend(ask.today.map(|today| ("today", today)));
     Ok(Suggestion {
         per: per.to_owned(),
         keys: by_key.keys.iter().filter(|key| key.requests > 0).count() as u64,
-        requests: by_key.requests,
+        requests: by_key.draws.len() as u64,
         floods: floods
             .iter()
             .map(|flood| (words(flood.key), flood.why.clone()))
@@ -170,7 +146,10 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
         choices,
         span,
         blur,
-        equal_costs: by_key.equal_costs,
+        equal_costs: by_key
+            .draws
+            .windows(2)
+            .all(|two| two[0].cost == two[1].cost),
     })
 }
 
@@ -190,13 +169,7 @@ struct AtRate {
 }
 
 impl AtRate {
-    fn new(
-        by_key: &ByKey<'_>,
-        is_flood: &[bool],
-        rate: &Rate,
-        refuse: u64,
-        is_censored: bool,
-    ) -> Self {
+    fn new(by_key: &ByKey, is_flood: &[bool], rate: &Rate, refuse: u64, is_censored: bool) -> Self {
         let bursts = by_key.bursts(rate, false);
         let mut ordinary: Vec<u64> = Vec::new();
         let mut refused: Vec<u64> = ladder().map(|_| 0).collect();
@@ -252,7 +225,7 @@ fn choose(needs: &[AtRate], blur: u64) -> Vec<(&'static str, Rate, u64)> {
 
 /// The ten keys that need most at the rate of `balanced`, floods left out.
 fn nearest(
-    by_key: &ByKey<'_>,
+    by_key: &ByKey,
     is_flood: &[bool],
     choices: &[(&str, Choice)],
     needs: &[AtRate],

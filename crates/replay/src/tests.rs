@@ -45,7 +45,7 @@ fn replayed(text: &str, config: &Config) -> (Outcome, Survey) {
 
 fn suggested(text: &str, rates: &[(u64, u64)]) -> Suggestion {
     let config = per_address("1/second", 1);
-    let mut traffic = Traffic::read_text(text.as_bytes(), &Options::default(), &[&config.policy]);
+    let traffic = Traffic::read_text(text.as_bytes(), &Options::default(), &[&config.policy]);
     let rate = |(amount, period): &(u64, u64)| Rate {
         text: format!("{amount}/{period}us"),
         amount: *amount,
@@ -57,5 +57,5 @@ fn suggested(text: &str, rates: &[(u64, u64)]) -> Suggestion {
         rule: 0,
         today: None,
     };
-    suggest(&mut traffic, "address", ask).expect("numbers")
+    suggest(&traffic, "address", ask).expect("numbers")
 }

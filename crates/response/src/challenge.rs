@@ -21,10 +21,8 @@ fn of_identity(identity: &Identity) -> Option<HeaderValue> {
     if registered.is_some() {
         return registered;
     }
-    let chosen = identity
-        .sources
-        .iter()
-        .find(|source| **source != Source::Address);
+    let mut sources = identity.sources.iter();
+    let chosen = sources.find(|source| **source != Source::Address);
     let source = chosen.or(identity.sources.first())?;
     let realm = quoted(&identity.name);
     let text = match source {

@@ -142,10 +142,8 @@ impl QuotaFields {
     /// only for the limits that refused.
     fn state(&self, out: &mut Out<'_>, reported: &Reported<'_>, next: bool) {
         out.field(Field::RateLimit, |value| {
-            let facts = reported
-                .facts
-                .iter()
-                .filter(|fact| fact.violated || !reported.refused);
+            let facts = reported.facts.iter();
+            let facts = facts.filter(|fact| fact.violated || !reported.refused);
             let known = facts.filter_map(|fact| Some((fact, self.limits.get(fact.limit)?)));
             for (place, (fact, limit)) in known.enumerate() {
                 element(value, place);

@@ -236,11 +236,8 @@ impl Bound {
         } = self.standing(cost, self.learned.server).verdict
         {
             let others = self.learned.gateways.saturating_sub(1);
-            let all = bucket
-                .quota()
-                .time_for(cost)
-                .0
-                .saturating_mul(others.into());
+            let each = bucket.quota().time_for(cost).0;
+            let all = each.saturating_mul(others.into());
             let all = all.min(SPREAD_MAX.0);
             let later = fastrand::u64(all / 2..=all);
             let wait = wait.min(REFUNDABLE_AGE);

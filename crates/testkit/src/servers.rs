@@ -1,7 +1,7 @@
 //! Servers of a test's own: started on free ports in a directory of their own, stopped when the test ends.
 
-mod any;
 mod galera;
+mod kinds;
 mod maria;
 mod pooler;
 mod postgres;
@@ -17,12 +17,12 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-pub use any::Server;
 pub use galera::Galera;
+pub use kinds::{QUICK, Server, StoreKind};
 pub use maria::Maria;
 pub use pooler::Pooler;
 pub use postgres::Postgres;
-pub use process::{Process, for_the_process};
+pub use process::Process;
 pub use redis::{Redis, ask, ask_as};
 pub use slow::SlowNetwork;
 pub use spanning::Spanning;
@@ -89,11 +89,14 @@ fn available_quietly(program: &str) -> bool {
         .is_ok()
 }
 
-/// Waits for an event, at most a minute: servers start slowly on a busy machine.
+/// How long a test waits for what must happen: far longer than it takes, since servers start slowly on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits for an event.
 pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while !happened() {
-        assert!(Instant::now() < deadline, "no {what} within a minute");
+        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -109,7 +109,6 @@ pub struct ChangedLimit {
     /// The tier whose numbers apply without an override.
     pub tier: Option<String>,
     pub store: String,
-    /// The override that was in force before; `null`: none.
     pub before: Option<Overridden>,
     /// The one that is in force now, or would be.
     pub after: Option<Overridden>,
@@ -135,7 +134,6 @@ pub struct List {
     pub format: u32,
     /// The most that a store, or the process, keeps.
     pub most: usize,
-    /// The overrides, in the order in which they were set.
     pub overrides: Vec<Listed>,
 }
 

@@ -28,7 +28,6 @@ pub(in crate::admin) struct GrantAsked {
     units: String,
     #[serde(default)]
     dry_run: bool,
-    /// Whether the change is made in the shared store, too; given if several gateways are asked.
     in_store: Option<bool>,
 }
 

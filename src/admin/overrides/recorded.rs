@@ -52,7 +52,6 @@ pub(in crate::admin) fn own_line(one: &InForce, begins: bool) -> Line<'_, Entry>
     }
 }
 
-/// What the audit says of the bucket that was changed.
 pub(super) struct Recorded<'c> {
     pub(super) key: Key,
     pub(super) before: Now,

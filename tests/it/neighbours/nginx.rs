@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use super::{FORGED, Kind, NGINX, Ports, Proxy, free_port, shown, tollgate};
 use crate::harness::{Gateway, Nginx, Upstream, eventually, load};
-use crate::rls::stores::{Server, Shared};
+use crate::rls::stores::{Server, Shared, StoreKind};
 
 /// NGINX with the lines of the page that let requests pass without Tollgate.
 const NGINX_OPEN: Kind = Kind {
@@ -118,10 +118,10 @@ fn admits_what_the_limit_says_on(server: Option<Server>) {
 
 #[test]
 fn nginx_before_gateways_on_one_mariadb_admits_what_the_limit_says() {
-    admits_what_the_limit_says_on(Server::maria());
+    admits_what_the_limit_says_on(StoreKind::Mysql.start());
 }
 
 #[test]
 fn nginx_before_gateways_on_one_redis_admits_what_the_limit_says() {
-    admits_what_the_limit_says_on(Server::redis());
+    admits_what_the_limit_says_on(StoreKind::Redis.start());
 }

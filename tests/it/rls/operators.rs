@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::stores::{Server, Shared};
+use super::stores::{Shared, StoreKind};
 use super::{Client, is_ok};
 use crate::harness::{Gateway, eventually};
 use crate::operator_words::program;
@@ -199,7 +199,7 @@ fn rls_descriptor_that_no_rule_matches_is_refused_with_the_reason() {
 
 #[test]
 fn rls_descriptor_changed_on_one_gateway_of_a_redis_is_changed_on_the_other() {
-    let Some(shared) = Server::redis().map(Shared::new) else {
+    let Some(shared) = StoreKind::Redis.start().map(Shared::new) else {
         return;
     };
     let config = format!("{CONFIG}{}", shared.table);

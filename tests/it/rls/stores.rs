@@ -7,7 +7,7 @@ use super::{CONFIG, Client, descriptor, is_ok};
 use crate::envoy::{FILTER, Filter, envoy};
 use crate::harness::envoy::free_address;
 use crate::harness::{Connection, Gateway, Upstream, eventually, load};
-pub(crate) use crate::servers::Server;
+pub(crate) use crate::servers::{Server, StoreKind};
 
 /// A server, and the table of the file that names it.
 pub(crate) struct Shared {
@@ -18,7 +18,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(server: Server) -> Self {
-        let (kind, url) = (server.kind(), server.url());
+        let (kind, url) = (server.name(), server.url());
         let folder = tempfile::tempdir().expect("a folder");
         let secret = folder.path().join("secret");
         std::fs::write(&secret, "0123456789abcdef0123456789abcdef").expect("written");
@@ -57,8 +57,8 @@ impl Shared {
 
 /// The servers that are installed here, one after the other.
 pub(crate) fn each_server(test: impl Fn(Shared)) {
-    for start in [Server::redis, Server::postgres, Server::maria] {
-        if let Some(server) = start() {
+    for kind in [StoreKind::Redis, StoreKind::Postgres, StoreKind::Mysql] {
+        if let Some(server) = kind.start() {
             test(Shared::new(server));
         }
     }
@@ -301,21 +301,21 @@ fn rls_one_gateway_admits_exactly_the_limit_to_64_clients_of_envoy() {
 
 #[test]
 fn rls_four_gateways_on_one_redis_admit_exactly_the_limit_to_64_clients_of_envoy() {
-    if let Some(server) = Server::redis() {
+    if let Some(server) = StoreKind::Redis.start() {
         admits_exactly(4, &Shared::new(server).table);
     }
 }
 
 #[test]
 fn rls_gateways_on_one_postgres_admit_exactly_the_limit_to_64_clients_of_envoy() {
-    if let Some(server) = Server::postgres() {
+    if let Some(server) = StoreKind::Postgres.start() {
         admits_exactly(2, &Shared::new(server).table);
     }
 }
 
 #[test]
 fn rls_gateways_on_one_mariadb_admit_exactly_the_limit_to_64_clients_of_envoy() {
-    if let Some(server) = Server::maria() {
+    if let Some(server) = StoreKind::Mysql.start() {
         admits_exactly(2, &Shared::new(server).table);
     }
 }

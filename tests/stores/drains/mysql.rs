@@ -3,12 +3,10 @@
 use tollgate_store::RemoteStore;
 use tollgate_store::clock::Clock;
 
-use super::{
-    clock, drained_buckets_take_on_numbers, limits, lost_under_load, no_bucket_is_refilled,
-};
+use super::{clock, drained_buckets_take_on_numbers, limits, no_bucket_is_refilled};
 use crate::faults::draw;
-use crate::kinds::{QUICK, StoreKind};
 use crate::servers::{Maria, wait_until};
+use crate::servers::{QUICK, StoreKind};
 
 async fn pinned(url: &str, clock: &Clock) -> RemoteStore {
     StoreKind::Mysql
@@ -152,19 +150,6 @@ async fn mysql_replica_behind_is_promoted_and_refills_no_bucket() {
         })
         .await;
     }
-}
-
-#[tokio::test]
-async fn mysql_emptied_under_load_refills_no_bucket() {
-    if !Maria::available() {
-        return;
-    }
-    let server = Maria::start_with(&[QUICK]);
-    let stores = [
-        StoreKind::Mysql.connect(&server.url()).await,
-        StoreKind::Mysql.connect(&server.url()).await,
-    ];
-    lost_under_load(stores, || drop(server.sql("TRUNCATE tollgate_buckets"))).await;
 }
 
 #[tokio::test]

@@ -5,11 +5,9 @@ use std::process::Command;
 use tollgate_store::RemoteStore;
 use tollgate_store::clock::Clock;
 
-use super::{
-    clock, drained_buckets_take_on_numbers, limits, lost_under_load, no_bucket_is_refilled,
-};
+use super::{clock, drained_buckets_take_on_numbers, limits, no_bucket_is_refilled};
 use crate::faults::draw;
-use crate::kinds::StoreKind;
+use crate::servers::StoreKind;
 use crate::servers::{Pooler, Postgres, wait_until};
 
 async fn pinned(url: &str, clock: &Clock) -> RemoteStore {
@@ -173,22 +171,6 @@ async fn postgres_standby_behind_is_promoted_and_refills_no_bucket() {
         })
         .await;
     }
-}
-
-#[tokio::test]
-async fn postgres_emptied_under_load_refills_no_bucket() {
-    if !Postgres::available() {
-        return;
-    }
-    let server = Postgres::start_with(&["fsync=off"]);
-    let stores = [
-        StoreKind::Postgres.connect(&server.url()).await,
-        StoreKind::Postgres.connect(&server.url()).await,
-    ];
-    lost_under_load(stores, || {
-        drop(server.psql("postgres", "TRUNCATE tollgate_buckets"))
-    })
-    .await;
 }
 
 /// The gateway does not see that the server behind the pooler is another.

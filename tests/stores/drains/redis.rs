@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::{clock, drained_buckets_take_on_numbers, lost_under_load, no_bucket_is_refilled};
-use crate::kinds::StoreKind;
+use super::{clock, drained_buckets_take_on_numbers, no_bucket_is_refilled};
+use crate::servers::StoreKind;
 use crate::servers::{Redis, ask, available, wait_until};
 
 /// Every new connection to it leads to the port of that moment.
@@ -53,19 +53,6 @@ async fn redis_emptied_under_drain_refills_no_bucket() {
         // For the next one the server is as new.
         server.ask("FLUSHALL");
     }
-}
-
-#[tokio::test]
-async fn redis_emptied_under_load_refills_no_bucket() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
-    let stores = [
-        StoreKind::Redis.connect_with(&server.url(), |_| ()).await,
-        StoreKind::Redis.connect_with(&server.url(), |_| ()).await,
-    ];
-    lost_under_load(stores, || drop(server.ask("FLUSHALL"))).await;
 }
 
 /// The replica has the buckets as they were before they were used up, with the mark of the old master.

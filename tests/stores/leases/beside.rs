@@ -7,8 +7,8 @@ use tollgate_limit::{Claim, Limit, Micros};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::drain;
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
+use crate::servers::Server;
 
 const HOUR: Micros = Micros::from_secs(3600);
 const TOTAL: u64 = 6000;
@@ -113,10 +113,7 @@ async fn misses_none(mut once: impl AsyncFnMut() -> (i64, u64)) {
     }
 }
 
-pub async fn loses_no_unit(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn loses_no_unit(server: Server) {
     misses_none(async || {
         let gateways = [server.connect().await, server.connect().await];
         let fresh = server.connect().await;
@@ -124,19 +121,4 @@ pub async fn loses_no_unit(kind: StoreKind) {
         missing(gateways, fresh).await
     })
     .await;
-}
-
-#[tokio::test]
-async fn lease_beside_a_limit_that_refuses_loses_no_unit() {
-    loses_no_unit(StoreKind::Redis).await;
-}
-
-#[tokio::test]
-async fn lease_beside_a_limit_that_refuses_loses_no_unit_in_postgres() {
-    loses_no_unit(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn lease_beside_a_limit_that_refuses_loses_no_unit_in_mysql() {
-    loses_no_unit(StoreKind::Mysql).await;
 }

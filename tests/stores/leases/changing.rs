@@ -11,9 +11,8 @@ use tollgate_store::clock::Clock;
 use super::scripts::Scripts;
 use super::{SECOND, START, leased};
 use crate::faults::draw;
-use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::servers::{Redis, available};
+use crate::servers::{Redis, Server, available};
 
 /// Gateways of a rolling change lease, draw, correct and give back, each in his own numbers: in every span of T no more is
 /// granted, by the store and from leases together, than the largest burst and the highest rate allow.
@@ -136,22 +135,9 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
     assert!(leases > 200, "{leases}");
 }
 
-#[tokio::test]
-async fn leases_in_postgres_under_changing_numbers_grant_no_more_than_the_largest() {
-    grant_no_more_than_the_largest(StoreKind::Postgres).await;
-}
-
-#[tokio::test]
-async fn leases_in_mysql_under_changing_numbers_grant_no_more_than_the_largest() {
-    grant_no_more_than_the_largest(StoreKind::Mysql).await;
-}
-
 /// The same through the gateway's own rows: three gateways, each of which goes over to other numbers now and then, with
 /// leases out under the old ones.
-pub async fn grant_no_more_than_the_largest(kind: StoreKind) {
-    let Some(server) = kind.start() else {
-        return;
-    };
+pub async fn grant_no_more_than_the_largest(server: Server) {
     let (mut leases, mut from_leases) = (0, 0);
     for seed in 0..3 {
         let clock = Clock::manual(Timestamp::from_micros(START));

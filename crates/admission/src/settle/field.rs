@@ -19,12 +19,8 @@ pub enum Carrier {
 
 impl Carrier {
     pub fn of(content_type: &str) -> Option<Self> {
-        let kind = content_type
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase();
+        let kind = content_type.split(';').next().unwrap_or_default();
+        let kind = kind.trim().to_ascii_lowercase();
         match kind.as_str() {
             "text/event-stream" => Some(Self::Events),
             "application/json" | "application/x-ndjson" | "application/jsonl" => Some(Self::Json),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::callers::OwnNumbers;
 use super::costs::{self, Amounts};
-use super::{check_name, entries_of, leases, prices};
+use super::{check_name, entries_of, prices};
 use crate::raw::{RawAlign, RawFile, RawLimit, RawTier, RawWindow};
 use crate::reading::{At, Context, Field};
 use crate::settings::Store;
@@ -153,6 +153,15 @@ fn overrides<'a>(around: &'a Surroundings<'_>) -> impl Iterator<Item = Tier> + '
     })
 }
 
+/// The dotted name of a set of numbers.
+fn dotted(limit: &str, tier: Option<&str>, role: Role) -> String {
+    match (tier, role) {
+        (Some(tier), _) => format!("tiers.{tier}.{limit}"),
+        (None, Role::Candidate) => format!("limits.{limit}.candidate"),
+        (None, Role::Live) => format!("limits.{limit}"),
+    }
+}
+
 struct Builder<'b, 'e> {
     name: &'b At<String>,
     raw: &'b At<RawLimit>,
@@ -257,7 +266,7 @@ impl Builder<'_, '_> {
                 false => Micros::ZERO,
             },
         };
-        leases::check(self.raw, &rule, self.around.store, self.context);
+        self.check_lease(&rule);
         Some((rule, amounts))
     }
 

@@ -6,7 +6,6 @@ mod costs;
 pub(crate) mod domains;
 pub(crate) mod identities;
 mod jwt;
-mod leases;
 pub(crate) mod limits;
 pub(crate) mod prices;
 pub(crate) mod routes;

@@ -20,13 +20,12 @@ pub(crate) mod request;
 mod settle;
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
@@ -131,7 +130,8 @@ impl Decider {
             undelivered.borrow_mut().add(&decided);
             decided
         };
-        let decisions = beside_each_other(items.into_iter().map(decide)).await;
+        // Together they take no longer than the slowest; their draws begin in order.
+        let decisions = join_all(items.into_iter().map(decide)).await;
         let undelivered = undelivered.into_inner();
         let allowed = decisions.iter().all(|decision| decision["allowed"] == true);
         let document = json!({ "allowed": allowed, "decisions": decisions });
@@ -166,31 +166,6 @@ impl Handler for Decider {
     fn observe(&self, event: Event<'_>) {
         self.gateway.observe(event);
     }
-}
-
-/// Waits for all of `decisions` at the same time: together they take no longer than the slowest.
-/// Their draws begin in order.
-async fn beside_each_other<F: Future>(decisions: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut pending: Vec<_> = decisions.map(|one| (Box::pin(one), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (decision, outcome) in &mut pending {
-            if outcome.is_none() {
-                match decision.as_mut().poll(context) {
-                    Poll::Ready(decided) => *outcome = Some(decided),
-                    Poll::Pending => is_done = false,
-                }
-            }
-        }
-        if is_done {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    let outcomes = pending.into_iter().filter_map(|(_, outcome)| outcome);
-    outcomes.collect()
 }
 
 fn in_status_of_peer(settings: &DecideSettings, mut response: Reply) -> Reply {

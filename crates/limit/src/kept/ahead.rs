@@ -101,11 +101,8 @@ impl lease::Leased {
             life: lease::LIFE_MAX,
         }
         .until(now);
-        let far = self
-            .ledger
-            .extract_if(.., |slot| is_far(slot.until, last))
-            .map(|slot| slot.units)
-            .sum();
+        let far = self.ledger.extract_if(.., |slot| is_far(slot.until, last));
+        let far = far.map(|slot| slot.units).sum();
         if far > 0 {
             self.count(last, far);
             pulled = true;

@@ -101,10 +101,8 @@ impl Stepped {
     /// The most steps until a bucket is full, from the lowest level that its own numbers allow.
     pub fn steps_most(&self) -> u64 {
         let lowest = self.promised().max(self.floor.unsigned_abs());
-        self.quota
-            .burst
-            .saturating_add(lowest)
-            .div_ceil(self.quota.amount)
+        let units = self.quota.burst.saturating_add(lowest);
+        units.div_ceil(self.quota.amount)
     }
 
     /// The most units below zero that a grant leaves.

@@ -44,10 +44,8 @@ impl Permit {
     /// What the claim at `place` is charged so far, if that can be corrected; places cannot.
     pub fn charged_at(&self, place: usize) -> Option<u64> {
         let held = self.held.as_ref()?;
-        held.charges
-            .iter()
-            .find(|charge| charge.place == place && charge.limit.refundable)
-            .map(|charge| charge.cost)
+        let is_it = |charge: &&Charge| charge.place == place && charge.limit.refundable;
+        held.charges.iter().find(is_it).map(|charge| charge.cost)
     }
 
     /// Settles the charge of the limit named `rule`: the response reported a cost of `units`.

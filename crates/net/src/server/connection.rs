@@ -98,11 +98,8 @@ impl<H: Handler> Setup<H> {
     async fn proxy_header(&mut self, stream: &mut Plain) -> bool {
         let (stats, handler) = (&self.acceptor.shared.stats, &self.acceptor.handler);
         // A Unix socket has no address; the mode of its file decides who may connect.
-        if self
-            .connection
-            .direct
-            .is_some_and(|direct| !self.settings.trusts(direct.ip()))
-        {
+        let direct = self.connection.direct;
+        if direct.is_some_and(|direct| !self.settings.trusts(direct.ip())) {
             stats.proxy_header_failures.add();
             handler.observe(Event::Refused("proxy_header"));
             return false;

@@ -1,12 +1,14 @@
 //! The socket of a connection: plain or encrypted, TCP or Unix.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio_rustls::server::TlsStream;
@@ -16,7 +18,7 @@ use super::http2::frames::{FrameEvent, Frames};
 use super::http2::state::State;
 use super::http2::trailers::Trailers;
 use super::http2::window::Window;
-use super::socket::{Socket, look_ahead, peek};
+use super::socket::Socket;
 use crate::buffer::ReadBuffer;
 use crate::delegate_io;
 use crate::timers::within;
@@ -44,32 +46,32 @@ impl Plain {
         }
     }
 
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Tcp(socket) => socket.descriptor(),
+            Self::Unix(stream) => Some(stream.as_fd()),
+        }
+    }
+
     /// Copies unread bytes without consuming them; returns how many.
     pub(super) fn peek(&self, room: &mut [u8]) -> usize {
-        match self {
-            Self::Tcp(socket) => socket.peek(room),
-            Self::Unix(stream) => look_ahead(stream, room),
-        }
+        let peek = |socket| recv(socket, room, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let peeked = self.descriptor().map(peek);
+        peeked.map_or(0, |peeked| peeked.map_or(0, |(length, _)| length))
     }
 
     /// Whether the kernel has unread bytes, of which the runtime may not know yet.
     fn has_unread(&self) -> bool {
-        match self {
-            Self::Tcp(socket) => socket.has_unread(),
-            Self::Unix(stream) => peek(stream),
-        }
+        self.peek(&mut [0]) > 0
     }
 
     /// Writes `bytes` if the socket accepts them at once, then closes. Bytes that the peer already
     /// sent are read first, because closing with unread bytes would reset the connection and
     /// discard the response.
     pub(super) fn dismiss(self, bytes: &[u8]) {
-        match self {
-            Self::Tcp(socket) => socket.dismiss(bytes),
-            Self::Unix(stream) => {
-                let _ = stream.try_read(&mut [0; 4096]);
-                let _ = stream.try_write(bytes);
-            }
+        if let Some(socket) = self.descriptor() {
+            let _ = recv(socket, &mut [0; 4096], RecvFlags::DONTWAIT);
+            let _ = send(socket, bytes, SendFlags::DONTWAIT);
         }
     }
 }

@@ -266,10 +266,8 @@ impl Sockets {
     pub fn open<H: Handler>(&self, worker: &Rc<Worker>, handler: &Rc<H>) -> std::io::Result<()> {
         for listener in self.bound.lock().iter_mut() {
             // One socket per worker, or more if a predecessor process had more workers.
-            let share = listener
-                .sockets
-                .len()
-                .div_ceil(self.workers.saturating_sub(worker.index()).max(1));
+            let workers_left = self.workers.saturating_sub(worker.index()).max(1);
+            let share = listener.sockets.len().div_ceil(workers_left);
             let address = Arc::new(listener.address.clone());
             for socket in listener.sockets.drain(..share) {
                 let acceptor = accept::Acceptor {

@@ -24,10 +24,8 @@ pub(super) async fn respond<H: Handler>(
     served: &Served<H>,
     request: Request<Inbound>,
 ) -> Response<H::Body> {
-    let target = request
-        .uri()
-        .path_and_query()
-        .map_or(0, |target| target.as_str().len());
+    let target = request.uri().path_and_query();
+    let target = target.map_or(0, |target| target.as_str().len());
     if target > served.settings.target_bytes {
         return refuse(served, &request, BadHead::TargetTooLong);
     }
@@ -47,10 +45,8 @@ fn refuse<H: Handler>(
     bad: BadHead,
 ) -> Response<H::Body> {
     served.shared.stats.oversized_heads.add();
-    let target = request
-        .uri()
-        .path_and_query()
-        .map_or("", |target| target.as_str());
+    let target = request.uri().path_and_query();
+    let target = target.map_or("", |target| target.as_str());
     let head = format!("{} {target} HTTP/2.0\r\n", request.method());
     let refusal = Refusal::for_head(bad);
     let unread = refusal.unread(&served.connection, head.as_bytes());

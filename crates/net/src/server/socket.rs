@@ -4,15 +4,16 @@
 //! the response is accepted at once. Such a connection never waits, which saves the two system
 //! calls of registration, and the runtime's state.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -79,58 +80,27 @@ impl Socket {
         }
     }
 
+    /// `None`: it could not be registered, and is closed.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.state {
+            SocketState::Fresh(stream) => Some(stream.as_fd()),
+            SocketState::Registered(stream) => Some(stream.as_fd()),
+            SocketState::Lost => None,
+        }
+    }
+
     pub(super) fn reset_when_closed(&mut self) {
-        let _ = match &self.state {
-            SocketState::Fresh(stream) => {
-                socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
-            }
-            SocketState::Registered(stream) => {
-                socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
-            }
-            SocketState::Lost => Ok(()),
-        };
+        if let Some(socket) = self.descriptor() {
+            let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+        }
     }
 
     pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.state, SocketState::Fresh(_)) && !self.answered {
-            let watch = self
-                .watch
-                .get_or_insert_with(|| Deadline::after(WATCH_AFTER));
-            return watch.poll_passed(cx);
+            let after = || Deadline::after(WATCH_AFTER);
+            return self.watch.get_or_insert_with(after).poll_passed(cx);
         }
         Poll::Ready(())
-    }
-
-    pub(super) fn has_unread(&self) -> bool {
-        match &self.state {
-            SocketState::Fresh(stream) => peek(stream),
-            SocketState::Registered(stream) => peek(stream),
-            SocketState::Lost => false,
-        }
-    }
-
-    pub(super) fn peek(&self, room: &mut [u8]) -> usize {
-        match &self.state {
-            SocketState::Fresh(stream) => look_ahead(stream, room),
-            SocketState::Registered(stream) => look_ahead(stream, room),
-            SocketState::Lost => 0,
-        }
-    }
-
-    /// Writes `bytes` if the socket accepts them at once, after a read of what has arrived.
-    pub(super) fn dismiss(self, bytes: &[u8]) {
-        let mut scratch = [0; 4096];
-        match self.state {
-            SocketState::Fresh(mut stream) => {
-                let _ = stream.read(&mut scratch);
-                let _ = stream.write(bytes);
-            }
-            SocketState::Registered(stream) => {
-                let _ = stream.try_read(&mut scratch);
-                let _ = stream.try_write(bytes);
-            }
-            SocketState::Lost => {}
-        }
     }
 
     /// Writes with `fresh` while nothing had to wait.
@@ -201,15 +171,6 @@ impl AsyncWrite for Socket {
             _ => Pin::new(self.registered()?).poll_shutdown(cx),
         }
     }
-}
-
-pub(super) fn peek(socket: impl AsFd) -> bool {
-    let mut room = [MaybeUninit::uninit(); 1];
-    matches!(recv(socket, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok(((came, _), _)) if !came.is_empty())
-}
-
-pub(super) fn look_ahead(socket: impl AsFd, room: &mut [u8]) -> usize {
-    recv(socket, room, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(length, _)| length)
 }
 
 const FIRST: usize = 2048;

@@ -115,10 +115,8 @@ impl Wheel {
             // All slots are empty, so none needs a visit.
             self.turned = self.now;
         }
-        let at = passed
-            .saturating_add(nanos(after))
-            .div_ceil(TICK_NANOS)
-            .clamp(self.turned + 1, NEVER - 1);
+        let at = passed.saturating_add(nanos(after)).div_ceil(TICK_NANOS);
+        let at = at.clamp(self.turned + 1, NEVER - 1);
         let entry = self.entry(index);
         entry.at = at;
         // Otherwise it is visited before it passes, and hung on then.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use super::BodyFlaw;
+use super::flaw::BodyFlaw;
 use crate::body::json;
 use tollgate_limit::hex;
 

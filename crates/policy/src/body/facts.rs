@@ -6,8 +6,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+use super::flaw::{BodyFlaw, OperationFlaw};
+use super::graphql;
 use super::wanted::{Wanted, WantedFacts};
-use super::{BodyFlaw, OperationFlaw, graphql};
 use crate::body::json::{self, Calls, Member, Members, PathSet, Value};
 use crate::identity::source::{self, Source};
 use tollgate_limit::hex;
@@ -199,6 +200,34 @@ impl BodyFacts {
             self.operation = named;
         }
         Ok(())
+    }
+}
+
+/// The body of a request, as far as costs depend on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SentBody<'b> {
+    pub length: Option<u64>,
+    pub facts: Option<&'b BodyFacts>,
+}
+
+impl SentBody<'_> {
+    pub fn calls(self) -> u64 {
+        self.facts.map_or(1, BodyFacts::calls)
+    }
+
+    /// The most bytes that it is taken to have; `None`: there is no bound.
+    pub(crate) fn most_bytes(self) -> Option<u64> {
+        self.length
+            .or_else(|| self.facts.and_then(BodyFacts::assumed_length))
+    }
+}
+
+impl From<Option<u64>> for SentBody<'_> {
+    fn from(length: Option<u64>) -> Self {
+        Self {
+            length,
+            facts: None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Only as much of a document is read as is needed to find its operations (GraphQL specification,
 //! section 2.3): names at the outermost level, between strings, comments and brackets.
 
-use super::OperationFlaw;
+use super::flaw::OperationFlaw;
 
 /// The name of the operation of `document` that is executed, where the request says `named`;
 /// `None`: it has no name. Without a document (a persisted query) it is the name that the request

@@ -4,7 +4,7 @@
 //! space of Unicode, comments, or the prefix `)]}'`. Each character is judged as it arrives, so that
 //! it does not matter how the body was cut into pieces.
 
-use super::BodyFlaw;
+use super::flaw::BodyFlaw;
 use crate::identity::source::is_odd_blank;
 
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::wildcard::Wildcard;
 use super::{Charge, TooManyBuckets, is_enforced};
 use crate::identity::keys;
 use crate::{Claims, Policy, Rule, ScopePart};
@@ -63,7 +64,7 @@ type Level = HashMap<Box<str>, Values>;
 #[derive(Debug, Default)]
 struct Values {
     equal: HashMap<Box<str>, Node>,
-    patterns: Vec<(Pattern, Node)>,
+    patterns: Vec<(Wildcard, Node)>,
     any: Option<Box<Node>>,
 }
 
@@ -74,10 +75,6 @@ struct Node {
     /// The value under which all its buckets are named.
     shared: Option<Box<str>>,
 }
-
-/// A value with `*`: the texts between.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pattern(Vec<Box<str>>);
 
 #[derive(Debug)]
 pub struct DescriptorMatch<'d> {
@@ -217,7 +214,7 @@ fn node<'l>(level: &'l mut Level, step: &Step) -> &'l mut Node {
     match &step.value {
         None => values.any.get_or_insert_default(),
         Some(value) if value.contains('*') => {
-            let pattern = Pattern::new(value);
+            let pattern = Wildcard::new(value);
             let known = values.patterns.iter().position(|(one, _)| *one == pattern);
             let place = known.unwrap_or_else(|| {
                 values.patterns.push((pattern, Node::default()));
@@ -243,35 +240,6 @@ impl Values {
             .get(value)
             .or_else(|| pattern().map(|(_, node)| node))
             .or(self.any.as_deref())
-    }
-}
-
-impl Pattern {
-    pub(crate) fn new(value: &str) -> Self {
-        Self(value.split('*').map(Box::from).collect())
-    }
-
-    /// Whether `value` begins with the first text, ends with the last, and has the others between
-    /// them in order.
-    pub(crate) fn matches(&self, value: &str) -> bool {
-        // Without `*` there is one text, and no other value matches.
-        if let [text] = self.0.as_slice() {
-            return **text == *value;
-        }
-        let [first, middle @ .., last] = self.0.as_slice() else {
-            return false;
-        };
-        let inner = value.strip_prefix(&**first);
-        let Some(mut rest) = inner.and_then(|inner| inner.strip_suffix(&**last)) else {
-            return false;
-        };
-        for text in middle {
-            match rest.find(&**text) {
-                Some(at) => rest = &rest[at + text.len()..],
-                None => return false,
-            }
-        }
-        true
     }
 }
 

@@ -10,7 +10,7 @@ use crate::routes::{Route, Target};
 use crate::{BuildError, Cost, RefusalBody, Rule, Scope, ScopePart};
 use tollgate_limit::{KeyBytes, Mode};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Identities to resolve, by index, ascending, so that the order of limits in the file does not
     /// matter.
@@ -91,12 +91,7 @@ impl Plan {
         wanted: &mut Wanted,
         errors: &mut Vec<BuildError>,
     ) -> Self {
-        let mut plan = Self {
-            asked: WantedFacts::default(),
-            identities: Vec::new(),
-            scopes: Vec::new(),
-            charges: Vec::new(),
-        };
+        let mut plan = Self::default();
         for target in 0..=route.over_limit.len() {
             plan.charge(route, target, rules);
         }

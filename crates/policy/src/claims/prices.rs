@@ -6,12 +6,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::domains::Pattern;
+use super::wildcard::Wildcard;
 use crate::body::usage::{TokenKind, Usage, Weights};
-
-mod models;
-
-pub use models::{ModelPrice, ModelPrices};
+use crate::identity::Source;
 
 /// The tokens that a price is written for.
 const PER: u128 = 1_000_000;
@@ -29,10 +26,38 @@ pub struct Price {
 pub struct Prices {
     /// The unit of money, such as `USD`.
     pub currency: Arc<str>,
-    list: Vec<(Pattern, Price)>,
+    list: Vec<(Wildcard, Price)>,
 }
 
 pub type PriceIndex = u16;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelPrices {
+    pub prices: Arc<Prices>,
+    /// What names the model: the first that a route has. A member of the body, which every route
+    /// has, or a segment of the path.
+    pub models: Vec<Source>,
+    /// The price of models without one, by its place; `None`: requests for them are refused.
+    pub unknown: Option<PriceIndex>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelPrice {
+    At(PriceIndex),
+    /// The dearest of all, because the model is not known here.
+    Dearest,
+    Refused,
+}
+
+impl ModelPrice {
+    /// The place of the price; `None`: the dearest.
+    pub const fn place(self) -> Option<PriceIndex> {
+        match self {
+            Self::At(place) => Some(place),
+            Self::Dearest | Self::Refused => None,
+        }
+    }
+}
 
 impl Price {
     /// The cost of a response that states these numbers; `None`: it states none.
@@ -43,7 +68,7 @@ impl Price {
 
     /// The most that a request may cost: its output at the dearest price of output, and a token of
     /// input for every byte of its body at the dearest price of input.
-    fn of_request(&self, output: u64, bytes: u64) -> u64 {
+    pub(super) fn of_request(&self, output: u64, bytes: u64) -> u64 {
         let dearest = |kinds: &[TokenKind]| {
             let prices = kinds.iter().map(|kind| self.per_million[*kind as usize]);
             u128::from(prices.max().unwrap_or(0))
@@ -77,9 +102,9 @@ impl Prices {
     /// The prices of a file. A name without `*` is more specific than any with one; of two patterns
     /// the one with more other characters is.
     pub fn new(currency: &str, list: Vec<Price>) -> Self {
-        let mut list: Vec<(Pattern, Price)> = list
+        let mut list: Vec<(Wildcard, Price)> = list
             .into_iter()
-            .map(|price| (Pattern::new(&folded(&price.name)), price))
+            .map(|price| (Wildcard::new(&folded(&price.name)), price))
             .collect();
         list.sort_by_key(|(_, price)| {
             let name = &price.name;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::SentBody;
 use super::count::{Count, StatusMatch};
 use super::prices::{ModelPrices, PriceIndex, Prices};
-use crate::body::BodyFacts;
 use crate::body::usage::{PerToken, Usage};
+use crate::body::{BodyFacts, SentBody};
 use tollgate_limit::{Limit, Micros};
 
 #[derive(Clone, Debug)]

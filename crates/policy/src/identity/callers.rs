@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::routes::pattern::ParseError;
+use crate::errors::ParseError;
 use tollgate_limit::hex;
 
 /// Known callers, sorted by digest.

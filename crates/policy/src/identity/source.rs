@@ -9,10 +9,10 @@ mod tests;
 
 use std::borrow::Cow;
 
-use http::HeaderName;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::routes::pattern::ParseError;
+use crate::errors::ParseError;
 pub(crate) use authorization::authorization;
 pub(crate) use credentials::{basic_user, bearer};
 pub(crate) use reading::{cookie, header, one_spelling, parameter, query};
@@ -147,6 +147,19 @@ impl Source {
             self,
             Self::Address | Self::JwtClaim(_) | Self::ClientCertificate | Self::Application
         )
+    }
+}
+
+pub(crate) struct Several;
+
+pub(crate) fn only_line<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'h HeaderValue>, Several> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (line, None) => Ok(line),
+        _ => Err(Several),
     }
 }
 

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::method::is_in_capitals;
 use super::path;
+use crate::errors::ParseError;
 use crate::identity::source::Source;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,30 +48,6 @@ pub enum Segment {
     Capture(String),
     /// `**`: the rest of the path, which may be empty. Only allowed last.
     Rest,
-}
-
-/// A mistake in a short text of the file, with its byte range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct ParseError {
-    /// The bytes of the text that are wrong: `start..end`, never beyond the text.
-    pub at: std::ops::Range<usize>,
-    /// What is wrong and what would be accepted, in one sentence.
-    pub message: String,
-}
-
-impl ParseError {
-    pub(crate) fn new(at: std::ops::Range<usize>, message: impl Into<String>) -> Self {
-        Self {
-            at,
-            message: message.into(),
-        }
-    }
-
-    pub(crate) fn shifted(mut self, by: usize) -> Self {
-        self.at = self.at.start + by..self.at.end + by;
-        self
-    }
 }
 
 impl Pattern {
@@ -205,10 +182,7 @@ impl HostPattern {
             let what = "a host name has letters, digits, `-`, `_` and dots (international names in their xn-- form)";
             return Err(ParseError::new(offset + bad..offset + bad + width, what));
         }
-        if name.is_empty()
-            || name.len() > crate::descriptor::HOST_MAX
-            || name.split('.').any(str::is_empty)
-        {
+        if name.is_empty() || name.len() > HOST_MAX || name.split('.').any(str::is_empty) {
             let what = "this is no host name: a label is empty, or it is over 253 bytes";
             return Err(ParseError::new(whole, what));
         }
@@ -359,6 +333,9 @@ pub fn are_alternatives<N: PartialEq, V: PartialEq>(
     };
     one.iter().any(differ)
 }
+
+/// The longest host name (RFC 1035 section 3.1, in text form).
+pub(crate) const HOST_MAX: usize = 253;
 
 #[cfg(test)]
 mod tests;

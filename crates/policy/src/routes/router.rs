@@ -22,8 +22,8 @@ use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
 use super::pattern::{HostPattern, Pattern};
-use crate::BuildError;
 use crate::body::BodyFacts;
+use crate::errors::BuildError;
 use tree::{ROOT, Search, Tree};
 
 pub(crate) use candidate::{body_matches, header_matches};
@@ -127,11 +127,7 @@ impl Router {
 
     /// The trees that may hold a route for `host`, most specific first.
     fn trees<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Tree> {
-        let exact = if self.exact.is_empty() {
-            None
-        } else {
-            self.exact.get(host)
-        };
+        let exact = self.exact.get(host);
         let suffixes = if self.wildcard.is_empty() { "" } else { host };
         let wildcards = suffixes
             .match_indices('.')

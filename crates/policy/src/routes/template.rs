@@ -6,7 +6,7 @@
 
 use http::HeaderValue;
 
-use super::pattern::ParseError;
+use crate::errors::ParseError;
 
 /// Text with `{…}` placeholders of the request: `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path}`,
 /// `{query}`, `{path:NAME}`, `{identity:NAME}`. `{{` and `}}` are braces.

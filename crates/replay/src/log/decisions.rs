@@ -1,48 +1,21 @@
 //! Which decisions of Tollgate's own log are missing from it.
 
-use std::collections::BTreeMap;
-
 /// The numbers of decisions: each worker counts from a random start, so that what is missing shows as a gap.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Decisions {
-    /// First and last number of every run without a gap.
-    runs: BTreeMap<u64, u64>,
-    seen: u64,
-    /// Whether lines are missing everywhere.
-    pub(super) scattered: bool,
-}
+pub(super) struct Decisions(Vec<u64>);
 
 impl Decisions {
     pub(super) fn add(&mut self, id: u64) {
-        self.seen += 1;
-        if self.scattered {
-            return;
-        }
-        let number = unmixed(id);
-        let (mut first, mut last) = (number, number);
-        if let Some((&start, &end)) = self.runs.range(..=number).next_back() {
-            if end >= number {
-                return;
-            }
-            if end == number.wrapping_sub(1) {
-                first = start;
-            }
-        }
-        if let Some(next) = number.checked_add(1)
-            && let Some(end) = self.runs.remove(&next)
-        {
-            last = end;
-        }
-        self.runs.insert(first, last);
-        // Lines come in the order of their ends, so that a few runs are open at a time, and not thousands.
-        self.scattered = self.runs.len() > RUNS_MAX;
+        self.0.push(unmixed(id));
     }
 
-    /// Numbers between runs that belong to one worker.
-    pub(super) fn missing(&self) -> u64 {
-        let starts = self.runs.keys().skip(1);
-        let runs = self.runs.values().zip(starts);
-        let gaps = runs.map(|(end, start)| start - end - 1);
+    /// Numbers between two of one worker.
+    pub(super) fn missing(mut self) -> u64 {
+        self.0.sort_unstable();
+        let gaps = self
+            .0
+            .windows(2)
+            .map(|two| (two[1] - two[0]).saturating_sub(1));
         gaps.filter(|gap| *gap < GAP_MAX).sum()
     }
 }
@@ -63,8 +36,6 @@ fn unmixed(id: u64) -> u64 {
     undone(number, 30).wrapping_mul(0xf1de_83e1_9937_733d)
 }
 
-/// More runs than this at once: lines are missing everywhere.
-const RUNS_MAX: usize = 20_000;
 /// Two numbers further apart are of different workers: of 2^64 starts hardly any two are this near.
 const GAP_MAX: u64 = 1 << 32;
 

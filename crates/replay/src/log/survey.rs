@@ -214,14 +214,12 @@ impl Survey {
                 self.recorded_refused, self.requests
             ));
         }
-        let missing = self.decisions.missing();
-        if missing > 0 && self.sampled.is_none() {
-            // A few lines are written late or belong to the file before.
-            if missing > self.requests / 1_000 + 100 || self.decisions.scattered {
-                self.sampled = Some(format!(
-                    "by the numbers of its decisions at least {missing} lines are missing (`sample`, or lines that were dropped)"
-                ));
-            }
+        let missing = std::mem::take(&mut self.decisions).missing();
+        // A few lines are written late or belong to the file before.
+        if missing > self.requests / 1_000 + 100 && self.sampled.is_none() {
+            self.sampled = Some(format!(
+                "by the numbers of its decisions at least {missing} lines are missing (`sample`, or lines that were dropped)"
+            ));
         }
         if let Some(why) = &self.sampled {
             self.warnings

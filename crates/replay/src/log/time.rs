@@ -25,30 +25,26 @@ impl Times {
 
     /// RFC 3339 and its like: `T` or a blank between, any decimals, a zone or none.
     pub(crate) fn iso(&self, text: &[u8]) -> Option<Moment> {
-        let (whole, rest) = text.trim_ascii().split_at_checked(19)?;
-        let decimals = rest.strip_prefix(b".").or(rest.strip_prefix(b","));
-        let (digits, zone) = decimals.map_or((&[][..], rest), |decimals| {
-            let end = decimals.iter().position(|byte| !byte.is_ascii_digit());
-            decimals.split_at(end.unwrap_or(decimals.len()))
-        });
-        let whole = std::str::from_utf8(whole).ok()?;
-        let text = format!("{}T{}", whole.get(..10)?, whole.get(11..)?);
-        let at = match std::str::from_utf8(zone.trim_ascii()).ok()? {
-            "" => self.local(text.parse().ok()?)?,
-            "UTC" => (text + "Z").parse().ok()?,
-            zone => (text + zone).parse().ok()?,
+        let text = std::str::from_utf8(text).ok()?.trim();
+        let text = text
+            .replacen(' ', "T", 1)
+            .replace(' ', "")
+            .replace("UTC", "Z");
+        if text.len() < "2015-05-17T10:05:03".len() {
+            return None;
+        }
+        let at = match text.parse::<jiff::Timestamp>() {
+            Ok(at) => at,
+            Err(_) => self.local(text.parse().ok()?)?,
         };
-        let (fraction, resolution) = fraction(digits)?;
-        Some((micros(at)? + fraction, resolution))
+        Some((micros(at)?, resolution(text.as_bytes())))
     }
 
     /// HAProxy's `06/Feb/2009:12:14:14.655`, in the zone of the machine that wrote it.
     pub(crate) fn haproxy(&self, text: &[u8]) -> Option<Moment> {
-        let (whole, rest) = text.split_at_checked(20)?;
-        let time = strtime::parse("%d/%b/%Y:%H:%M:%S", whole).ok()?;
+        let time = strtime::parse("%d/%b/%Y:%H:%M:%S%.f", text).ok()?;
         let at = self.local(time.to_datetime().ok()?)?;
-        let (fraction, resolution) = fraction(rest.strip_prefix(b".").unwrap_or_default())?;
-        Some((micros(at)? + fraction, resolution))
+        Some((micros(at)?, resolution(text)))
     }
 
     /// A number of seconds, milliseconds, microseconds or nanoseconds since 1970, told apart by its size.
@@ -87,15 +83,12 @@ impl Times {
     }
 }
 
-/// Decimals of a second in microseconds, and what they are rounded to.
-fn fraction(digits: &[u8]) -> Option<Moment> {
-    let mut micros = 0_u64;
-    for place in 0..6 {
-        let digit = digits.get(place).map_or(0, |byte| byte.wrapping_sub(b'0'));
-        micros = micros * 10 + u64::from((digit < 10).then_some(digit)?);
-    }
-    let resolution = (0..digits.len().min(6)).fold(1_000_000, |unit, _| unit / 10);
-    Some((micros, resolution))
+/// What a stamp with decimals of a second is rounded to, microseconds.
+fn resolution(stamp: &[u8]) -> u32 {
+    let mut parts = stamp.split(|byte| matches!(byte, b'.' | b','));
+    let decimals = parts.nth(1).unwrap_or_default().iter();
+    let digits = decimals.take_while(|byte| byte.is_ascii_digit()).count();
+    (0..digits.min(6)).fold(1_000_000, |unit, _| unit / 10)
 }
 
 fn micros(moment: jiff::Timestamp) -> Option<u64> {

@@ -128,7 +128,7 @@ fn suggest_and_replay_count_huge_costs_exactly_and_never_overflow() {
         rule: 0,
         today: None,
     };
-    let suggestion = suggest(&mut traffic, "everyone", ask.clone()).expect("numbers");
+    let suggestion = suggest(&traffic, "everyone", ask.clone()).expect("numbers");
     assert_eq!(suggestion.frontier[0].burst, 10_999_999_995);
     let text = format!(
         "t,c\n{}",
@@ -136,6 +136,6 @@ fn suggest_and_replay_count_huge_costs_exactly_and_never_overflow() {
     );
     let mut traffic = Traffic::read_text(text.as_bytes(), &options, &[&file.policy]);
     assert_eq!(traffic.replay().refused, 20_000);
-    let why = suggest(&mut traffic, "everyone", ask).expect_err("too much to be counted");
+    let why = suggest(&traffic, "everyone", ask).expect_err("too much to be counted");
     assert!(why.contains("add up to more than"), "{why}");
 }

@@ -52,10 +52,9 @@ impl LocalStore {
             let Some(table) = self.predecessor(variants, limits) else {
                 return Arc::new(Table::new(variants));
             };
-            let before = self
-                .limits
-                .iter()
-                .find(|before| variants.iter().any(|limit| same_limit(before, limit)));
+            let is_it =
+                |before: &&Arc<Limit>| variants.iter().any(|limit| same_limit(before, limit));
+            let before = self.limits.iter().find(is_it);
             let memory = before.map(|before| before.memory);
             let same = table.numbers().len() == variants.len()
                 && table
@@ -84,13 +83,10 @@ impl LocalStore {
             limits: limits.iter().map(report).collect(),
             also: Remembered::default(),
         };
-        let gone = self
-            .limits
-            .iter()
-            .filter(|before| !limits.iter().any(|limit| same_bucket(before, limit)));
-        report
-            .limits
-            .extend(gone.map(|limit| Carried::of(limit, Carry::Gone)));
+        let is_kept = |before: &Limit| limits.iter().any(|limit| same_bucket(before, limit));
+        let gone = self.limits.iter().filter(|before| !is_kept(before));
+        let gone = gone.map(|limit| Carried::of(limit, Carry::Gone));
+        report.limits.extend(gone);
         let next = Self {
             limits: limits.into(),
             tables,

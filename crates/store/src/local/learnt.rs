@@ -42,9 +42,8 @@ pub(super) fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let learnt = || {
-        learnt
-            .iter()
-            .filter_map(|(place, learnt)| Some((limits.get(*place)?, *learnt)))
+        let known = learnt.iter();
+        known.filter_map(|(place, learnt)| Some((limits.get(*place)?, *learnt)))
     };
     write_count(learnt().count(), out)?;
     for (limit, learnt) in learnt() {

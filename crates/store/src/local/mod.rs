@@ -130,11 +130,8 @@ impl LocalStore {
                 .iter()
                 .any(|one| Arc::ptr_eq(one, table))
         });
-        self.tables
-            .get(index)
-            .filter(|_| !shared)
-            .map(|table| table.tally())
-            .unwrap_or_default()
+        let table = self.tables.get(index).filter(|_| !shared);
+        table.map(|table| table.tally()).unwrap_or_default()
     }
 
     pub fn clock(&self) -> &Clock {

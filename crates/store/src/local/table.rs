@@ -217,8 +217,9 @@ impl Table {
 
     /// The shard at `index`; `None`: its chunk has moved before it was touched.
     fn shard(&self, index: usize) -> Option<&Mutex<Shard>> {
+        let shards = || (0..self.chunk).map(|_| Mutex::default()).collect();
         self.chunks[index / self.chunk]
-            .get_or_init(|| (0..self.chunk).map(|_| Mutex::default()).collect())
+            .get_or_init(shards)
             .get(index % self.chunk)
     }
 
@@ -280,11 +281,8 @@ pub(super) fn share_table(a: &Limit, b: &Limit) -> bool {
 
 /// The limits that share a table with `limit`, in the order of `limits`; at least `limit`.
 pub(super) fn family_of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&'l Limit> {
-    let family: Vec<&Limit> = limits
-        .iter()
-        .map(|other| &**other)
-        .filter(|other| share_table(limit, other))
-        .collect();
+    let shares = |other: &&Limit| share_table(limit, other);
+    let family: Vec<&Limit> = limits.iter().map(|other| &**other).filter(shares).collect();
     if family.is_empty() {
         vec![limit]
     } else {

@@ -88,19 +88,16 @@ pub(super) fn addresses(url: &str, tls: &Tls) -> Result<Vec<Opts>, AddressError>
 fn ssl(tls: &Tls) -> Result<SslOpts, String> {
     let roots = match &tls.ca {
         Some(pem) => vec![pem.clone()],
-        None => rustls_native_certs::load_native_certs()
-            .certs
-            .into_iter()
-            .map(|certificate| certificate.to_vec())
-            .collect(),
+        None => {
+            let found = rustls_native_certs::load_native_certs().certs.into_iter();
+            found.map(|certificate| certificate.to_vec()).collect()
+        }
     };
     if roots.is_empty() {
         return Err("there are no authorities of the system; set `ca_file`".into());
     }
-    let identity = tls
-        .client
-        .clone()
-        .map(|(chain, key)| ClientIdentity::new(chain.into(), key.into()));
+    let client = tls.client.clone();
+    let identity = client.map(|(chain, key)| ClientIdentity::new(chain.into(), key.into()));
     Ok(SslOpts::default()
         .with_disable_built_in_roots(true)
         .with_root_certs(roots.into_iter().map(Into::into).collect())

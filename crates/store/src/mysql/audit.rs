@@ -45,17 +45,29 @@ pub(super) struct Facts {
     tables: Vec<(String, String, String)>,
     procedure: bool,
     lacks: Option<String>,
+    /// The identifier of the Galera cluster of which the server is a node.
+    pub(super) cluster: Option<String>,
 }
 
+/// The variables of Galera are looked up by name: a MariaDB may be built without them.
 const ASK: &str = "
     SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
            @@global.read_only, @@global.innodb_flush_log_at_trx_commit,
            COALESCE(@@global.innodb_flush_method = 'nosync', FALSE), @@global.innodb_doublewrite,
            @@global.log_bin AND @@global.binlog_format = 'STATEMENT',
            (SELECT COUNT(*) FROM information_schema.ROUTINES
-            WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME = 'tollgate_draw_4') = 1;
+            WHERE ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME = 'tollgate_draw_4') = 1,
+           COALESCE(/*M! (SELECT state.VARIABLE_VALUE
+                          FROM information_schema.GLOBAL_STATUS AS state, information_schema.GLOBAL_VARIABLES AS used
+                          WHERE state.VARIABLE_NAME = 'WSREP_CLUSTER_STATE_UUID'
+                              AND used.VARIABLE_NAME = 'WSREP_ON' AND used.VARIABLE_VALUE = 'ON'), */ '');
     SELECT TABLE_NAME, COALESCE(ENGINE, ''), TABLE_COMMENT FROM information_schema.TABLES
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('tollgate_buckets', 'tollgate_gateways', 'tollgate_twin')";
+
+fn is_identifier(cluster: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    !cluster.is_empty() && cluster.bytes().all(is_part)
+}
 
 impl Facts {
     pub(super) async fn ask(client: &Client) -> Result<Self, Fault> {
@@ -91,6 +103,7 @@ impl Facts {
             doublewrite: is_on(4),
             statement_log: is_on(5),
             procedure: is_on(6),
+            cluster: Some(text(settings, 7)).filter(|cluster| is_identifier(cluster)),
             tables: tables
                 .iter()
                 .map(|row| (text(row, 0), text(row, 1), text(row, 2)))
@@ -185,6 +198,7 @@ mod tests {
             doublewrite: true,
             statement_log: false,
             procedure: true,
+            cluster: None,
             tables: TABLES
                 .iter()
                 .map(|(name, engine)| ((*name).into(), (*engine).into(), VERSION.into()))

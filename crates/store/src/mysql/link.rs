@@ -41,13 +41,13 @@ pub(super) struct Session {
     /// The key at which the last sweep ended.
     swept: RefCell<String>,
     has_document: bool,
+    /// The identifier of the Galera cluster of which the server is a node.
+    pub(super) cluster: Option<String>,
 }
 
 impl MysqlLink {
     pub(super) fn new(url: &str, tls: &Tls, base: Base) -> Result<Self, String> {
-        let idle = idle_within(base.options.answer_within)
-            .0
-            .div_ceil(1_000_000);
+        let idle = idle_within(base.options.answer_within).ceil_secs();
         let servers = addresses(url, tls).map_err(|error| error.to_string())?;
         let servers = servers
             .into_iter()
@@ -61,9 +61,8 @@ impl MysqlLink {
     }
 
     async fn session_on(&self, opts: &Opts) -> Result<Session, Obstacle> {
-        let client = Client::connect(opts.clone())
-            .await
-            .map_err(|error| obstacle(&error))?;
+        let client = Client::connect(opts.clone()).await;
+        let client = client.map_err(|error| obstacle(&error))?;
         let obstacle_of = |fault: Fault| fault.into_obstacle(&client);
         let mut facts = Facts::ask(&client).await.map_err(obstacle_of)?;
         if self.base.options.create && !facts.complete() && !facts.read_only {
@@ -83,15 +82,15 @@ impl MysqlLink {
                 lasting: !facts.read_only,
             });
         }
-        let has_document = document::is_there(&client, self.base.options.create)
-            .await
-            .map_err(obstacle_of)?;
+        let is_there = document::is_there(&client, self.base.options.create).await;
+        let has_document = is_there.map_err(obstacle_of)?;
         Ok(Session {
             client,
             turn: Mutex::new(()),
             print: Cell::new(0),
             swept: RefCell::new("''".into()),
             has_document,
+            cluster: facts.cluster,
         })
     }
 
@@ -114,7 +113,8 @@ impl MysqlLink {
     async fn make_mark(&self, session: &Session) -> Result<Mark, Fault> {
         let _turn = session.turn.lock().await;
         let mut open = OpenTransaction::new(&session.client);
-        let made = mark::make(&session.client, &self.moment()).await;
+        let cluster = session.cluster.as_deref();
+        let made = mark::make(&session.client, cluster, &self.moment()).await;
         // Otherwise, or if this is dropped, it is rolled back before the session's next statements.
         open.closed = made.is_ok();
         made
@@ -153,9 +153,8 @@ impl Database for MysqlLink {
             }
         };
         if matches!(decided, Err(Fault::Unmarked)) {
-            self.make_mark(session)
-                .await
-                .map_err(Fault::before_commit)?;
+            let made = self.make_mark(session).await;
+            made.map_err(Fault::before_commit)?;
         }
         decided
     }
@@ -165,7 +164,8 @@ impl Database for MysqlLink {
     }
 
     async fn beat(&self, session: &Session) -> Result<Beat, Fault> {
-        let (id, moment, mark) = (self.base.decider.id, self.moment(), mark::read());
+        let (id, moment) = (self.base.decider.id, self.moment());
+        let mark = mark::read(session.cluster.as_deref());
         let document = if session.has_document {
             "COALESCE((SELECT epoch FROM tollgate_overrides WHERE id = 1), 0)"
         } else {
@@ -220,11 +220,11 @@ impl Database for MysqlLink {
         let sets = self.chore(session, text).await?;
         let page = sets.first().map_or(&[][..], Vec::as_slice);
         let key = |row: &Row| row.get_opt::<String, _>(0).and_then(Result::ok);
-        let gone: Vec<String> = page
+        let full = page
             .iter()
-            .filter(|row| matches!(number(row, 1), Ok(Some(1))))
-            .filter_map(|row| Some(format!("X'{}'", key(row)?)))
-            .collect();
+            .filter(|row| matches!(number(row, 1), Ok(Some(1))));
+        let gone = full.filter_map(|row| Some(format!("X'{}'", key(row)?)));
+        let gone: Vec<String> = gone.collect();
         if !gone.is_empty() {
             // In key order, like every call. One that was used in the meantime is kept.
             let text = format!(
@@ -276,10 +276,8 @@ impl Database for MysqlLink {
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     let schema = super::schema_sql();
     let inner = schema.split(DELIMITER).nth(1).unwrap_or_default();
-    inner
-        .split(END)
-        .map(str::trim)
-        .filter(|one| !one.is_empty())
+    let parts = inner.split(END).map(str::trim);
+    parts.filter(|one| !one.is_empty())
 }
 
 /// An integer of a row; `None`: it is null.

@@ -22,6 +22,10 @@ use tollgate_limit::{Timestamp, hex};
 pub(super) const BEGIN: &str =
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE";
 
+/// Without a transaction, the subquery of two rows is an error.
+const ZERO_IN_A_TRANSACTION: &str =
+    "/*M! IF(@@in_transaction, */ 0 /*M! , (SELECT 1 UNION SELECT 2)) */";
+
 impl MysqlLink {
     /// Decides a batch. `scarce`: the procedure left it, because a bucket has too little for the
     /// several groups that draw from it. It is likely to leave the next batches, too.
@@ -33,11 +37,8 @@ impl MysqlLink {
     ) -> Result<Answer, Fault> {
         let client = &session.client;
         let order = key_order(batch);
-        let keys: Vec<String> = batch
-            .buckets
-            .iter()
-            .map(|(name, _)| format!("X'{:032x}'", name.hash))
-            .collect();
+        let names = batch.buckets.iter().map(|(name, _)| name);
+        let keys: Vec<String> = names.map(|name| format!("X'{:032x}'", name.hash)).collect();
         let new = joined(order.iter().map(|&bucket| format!("({},0)", keys[bucket])));
         let known = joined(order.iter().map(|&bucket| &keys[bucket]));
         // An INSERT that meets a row locks it for itself; INSERT IGNORE would only share the lock,
@@ -77,7 +78,7 @@ impl MysqlLink {
                 ),
             },
             // Read after the locks in the same table, so that it cannot be emptied in between.
-            if drains { mark::read() } else { "DO 0".into() }
+            if drains { mark::read(session.cluster.as_deref()) } else { "DO 0".into() }
         );
         let mut open = OpenTransaction::new(client);
         let sets = client.run(text).await.map_err(Fault::from);
@@ -93,9 +94,8 @@ impl MysqlLink {
         let (Some(rows), Some([clock])) = (rows, clock.map(Vec::as_slice)) else {
             return Err(Fault::Corrupt("not a response of locked rows"));
         };
-        let now = number(clock, 0)?
-            .and_then(crate::wire_form::moment)
-            .ok_or(Fault::Corrupt("a moment before the epoch"))?;
+        let now = number(clock, 0)?.and_then(crate::wire_form::moment);
+        let now = now.ok_or(Fault::Corrupt("a moment before the epoch"))?;
         let resets = match resets.is_empty() {
             true => HashMap::new(),
             false => (sets.next().into_iter().flatten())
@@ -119,33 +119,35 @@ impl MysqlLink {
             drop(open);
             return Ok(decided.answer);
         }
+        // Rows without their last column.
         let row = |(bucket, row): &(usize, Option<_>)| {
-            format!("({},{},0,0)", keys[*bucket], columns(row.as_ref()))
+            format!("{},{},0", keys[*bucket], columns(row.as_ref()))
         };
         let receipt = has_receipt.then(|| {
             let expires = signed(now.after(RECEIPT_KEPT).as_micros());
             let number = batch.receipt.number;
-            format!("({receipt_key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{number}',0,0)")
+            format!("{receipt_key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{number}',0")
         });
         let reset = decided.reset.iter().map(|&bucket| {
             let (at, expires) = (now.as_micros(), now.after(RESET_KEPT).as_micros());
             let key = reset_key(bucket);
-            format!("({key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,{at},NULL,0,0)")
+            format!("{key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,{at},NULL,0")
         });
-        let values = joined(decided.written.iter().map(row).chain(reset).chain(receipt));
+        let rows = decided.written.iter().map(row).chain(reset).chain(receipt);
+        let rows = rows.collect::<Vec<_>>().join(",0),(");
         batch.receipt.committing();
         let text = format!(
-            "INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, more, price, taken) VALUES {values}
+            "INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, more, price, taken)
+             VALUES ({rows},{ZERO_IN_A_TRANSACTION})
              ON DUPLICATE KEY UPDATE
-                 expires = /*M! IF(@@in_transaction, */ VALUES(expires) /*M! , (SELECT 1 UNION SELECT 2)) */,
-                 kind = VALUES(kind), print = VALUES(print),
+                 expires = VALUES(expires), kind = VALUES(kind), print = VALUES(print),
                  a = VALUES(a), b = VALUES(b), c = VALUES(c), level = VALUES(level), at = VALUES(at), more = VALUES(more),
                  price = 0, taken = 0"
         );
         // COMMIT is a text of its own. If a Galera node takes the transaction back between two
         // statements of one text, for a row that another node has changed, COMMIT reports success
         // although nothing is committed (seen with MariaDB 10.11). For the same reason the rows are
-        // written only in a transaction: without one, the subquery of two rows is an error.
+        // written only in a transaction.
         let written = client.run(text).await.map_err(Fault::from);
         written.map_err(Fault::before_commit)?;
         client.run("COMMIT").await?;

@@ -69,10 +69,8 @@ impl Facts {
         let mut facts = Self::of(&row, engine)?;
         // Only if the table exists: a statement that names a missing object fails as a whole.
         if row.try_get(11)? {
-            facts.version = client
-                .query_typed_one("SELECT tollgate_version()", &[])
-                .await?
-                .try_get(0)?;
+            let version = client.query_typed_one("SELECT tollgate_version()", &[]);
+            facts.version = version.await?.try_get(0)?;
         }
         Ok(facts)
     }

@@ -184,11 +184,8 @@ impl Database for PostgresLink {
 
     async fn session(&self) -> Result<Session, Obstacle> {
         let obstacle_of = |error: tokio_postgres::Error| obstacle(&error);
-        let (client, mut connection) = self
-            .config
-            .connect(self.tls.clone())
-            .await
-            .map_err(obstacle_of)?;
+        let connected = self.config.connect(self.tls.clone()).await;
+        let (client, mut connection) = connected.map_err(obstacle_of)?;
         let (alive, gone) = oneshot::channel::<()>();
         let ended = Rc::new(OnceCell::new());
         let closed = Rc::new(Notify::new());
@@ -371,9 +368,8 @@ impl Database for PostgresLink {
             Engine::Postgres => include_str!("sweep.sql"),
             _ => SWEEP_SPANNING,
         };
-        let row = self
-            .chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)])
-            .await?;
+        let parameters = [(&from.as_slice() as _, Type::BYTEA)];
+        let row = self.chore(session, sweep, &parameters).await?;
         let (rows, gone) = (row.try_get(1)?, row.try_get(2)?);
         if rows == PAGE {
             let last: Option<Vec<u8>> = row.try_get(0)?;

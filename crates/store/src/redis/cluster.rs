@@ -103,10 +103,8 @@ impl Cluster {
         let servers: Vec<Arc<LaneState>> = names
             .iter()
             .map(|name| {
-                let known = before
-                    .servers
-                    .iter()
-                    .find(|server| server.server() == Some(name));
+                let mut servers = before.servers.iter();
+                let known = servers.find(|server| server.server() == Some(name));
                 known.cloned().unwrap_or_else(|| {
                     let (server, link) = self.server(name, common, link);
                     new.push((server.clone(), link));

@@ -255,10 +255,8 @@ impl<D: Database> Link for D {
     async fn call(&self, session: &D::Session, batch: &Batch) -> Result<Answer, Trouble> {
         let Base { options, .. } = self.base();
         // Its requests are told of a conflict, which has charged nothing, before their time is over.
-        let until = options
-            .clock
-            .now()
-            .after(Micros(options.answer_within.0 / 4 * 3));
+        let within = Micros(options.answer_within.0 / 4 * 3);
+        let until = options.clock.now().after(within);
         let mut attempts = 0;
         loop {
             match self.decide(session, batch).await {

@@ -120,11 +120,9 @@ impl Decider {
         parts: &mut [Parts],
         now: Timestamp,
     ) -> (Answer, Vec<bool>) {
-        let mut written: Vec<bool> = parts
-            .iter()
-            .zip(&*opened)
-            .map(|(parts, opened)| parts.changed || opened.pulled)
-            .collect();
+        let parts_of = parts.iter().zip(&*opened);
+        let written = parts_of.map(|(parts, opened)| parts.changed || opened.pulled);
+        let mut written: Vec<bool> = written.collect();
         let until = signed(now.after(self.hold).as_micros());
         for (place, adjust) in corrections {
             let place = *place as usize;
@@ -157,12 +155,8 @@ impl Decider {
             |((found, parts), (_, shape)): ((&StoredBucket, &Parts), &(Name, Arc<WireForm>))| {
                 parts.beside(shape, found.state().cloned(), now)
             };
-        let before: Vec<Option<State>> = found
-            .iter()
-            .zip(&*parts)
-            .zip(&batch.buckets)
-            .map(beside)
-            .collect();
+        let stored = found.iter().zip(&*parts).zip(&batch.buckets);
+        let before: Vec<Option<State>> = stored.map(beside).collect();
         let mut states = before.clone();
         let granted = decide_groups(batch, &unreadable, &mut states, now);
         let mut leased = Vec::with_capacity(batch.leases.len());

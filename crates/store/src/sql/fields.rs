@@ -74,10 +74,8 @@ pub(super) fn open(
             |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
         let mut holders: Holders = stored
             .map(|(_, own)| {
-                own.chunks_exact(3)
-                    .filter(alive)
-                    .map(|place| (place[0], place[1], place[2]))
-                    .collect()
+                let places = own.chunks_exact(3).filter(alive);
+                places.map(|place| (place[0], place[1], place[2])).collect()
             })
             .unwrap_or_default();
         let units: i64 = holders.iter().map(|place| place.1).sum();

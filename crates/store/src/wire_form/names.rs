@@ -133,9 +133,8 @@ impl Names {
         if known.len() < KNOWN_MAX {
             known.push(new);
         } else {
-            let unused = known
-                .iter_mut()
-                .position(|known| !std::mem::take(known.used.get_mut()));
+            let is_unused = |known: &mut Known| !std::mem::take(known.used.get_mut());
+            let unused = known.iter_mut().position(is_unused);
             known[unused.unwrap_or(KNOWN_MAX - 1)] = new;
         }
         shape

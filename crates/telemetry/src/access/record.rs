@@ -337,10 +337,8 @@ impl Stamp {
         into.extend_from_slice(self.rfc3339.borrow().as_bytes());
         // A seventh digit keeps the leading zeros.
         let mut digits = itoa::Buffer::new();
-        let behind = digits
-            .format(1_000_000 + micros % 1_000_000)
-            .as_bytes()
-            .last_chunk::<6>();
+        let behind = digits.format(1_000_000 + micros % 1_000_000).as_bytes();
+        let behind = behind.last_chunk::<6>();
         into.push(b'.');
         into.extend_from_slice(behind.expect("seven digits"));
         into.push(b'Z');

@@ -114,10 +114,8 @@ fn drain(inner: &Inner, outlet: &mut Outlet, spare: &mut Vec<u8>) {
             *spare = Vec::new();
         }
         if abandoned {
-            inner
-                .buffers
-                .lock()
-                .retain(|known| !Arc::ptr_eq(known, buffer));
+            let mut buffers = inner.buffers.lock();
+            buffers.retain(|known| !Arc::ptr_eq(known, buffer));
         }
     }
 }

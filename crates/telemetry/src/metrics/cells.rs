@@ -285,10 +285,8 @@ const CHUNK: usize = 16;
 /// The counter of a status: its own if it is registered with IANA (or is 499, for a client that
 /// left), otherwise that of its class.
 pub(super) fn code_index(status: u16) -> usize {
-    CODE_INDEX
-        .get(usize::from(status))
-        .copied()
-        .map_or(CODES - 1, usize::from)
+    let index = CODE_INDEX.get(usize::from(status)).copied();
+    index.map_or(CODES - 1, usize::from)
 }
 
 pub(super) fn code_label(index: usize) -> String {

@@ -43,9 +43,11 @@ pub(super) fn render(metrics: &Metrics, format: Format) -> String {
 /// Converts to the older text format: a counter's family name includes `_total`, and units and the
 /// end marker are left out.
 fn plain(open_metrics: &str) -> String {
-    let counters: Vec<&str> = open_metrics
+    let types = open_metrics
         .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let counters: Vec<&str> = types
+        .filter_map(|name| name.strip_suffix(" counter"))
         .collect();
     let mut text = String::with_capacity(open_metrics.len());
     for line in open_metrics.lines() {
@@ -103,11 +105,9 @@ impl Collector for Exposition {
         for source in sources {
             source(&mut samples);
         }
-        let own = requests(&total, &routes, &samples.rejections)
-            .into_iter()
-            .chain(upstream_requests(&total, &upstreams))
-            .chain(connections(&total))
-            .chain(shared.own());
+        let own = requests(&total, &routes, &samples.rejections).into_iter();
+        let own = own.chain(upstream_requests(&total, &upstreams));
+        let own = own.chain(connections(&total)).chain(shared.own());
         for (name, family) in own.chain(samples.families) {
             encode_family(&mut encoder, name, &family, self.exemplars)?;
         }

@@ -63,10 +63,8 @@ impl<const N: usize> Histogram<N> {
     /// Bounds are inclusive, like Prometheus' `le`. Searched from the bottom, because most
     /// durations are in the first buckets.
     fn index(&self, micros: u64) -> usize {
-        self.bounds
-            .iter()
-            .position(|bound| micros <= *bound)
-            .unwrap_or(self.bounds.len())
+        let place = self.bounds.iter().position(|bound| micros <= *bound);
+        place.unwrap_or(self.bounds.len())
     }
 }
 

@@ -130,10 +130,8 @@ impl Metrics {
 
 impl Labels {
     pub fn route(&self, index: Option<usize>) -> RouteSlot {
-        index
-            .and_then(|index| self.routes.get(index))
-            .copied()
-            .unwrap_or_default()
+        let slot = index.and_then(|index| self.routes.get(index));
+        slot.copied().unwrap_or_default()
     }
 
     pub fn upstream(&self, index: usize) -> UpstreamSlot {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Maria, free_port};
+use super::{Maria, free_port, wait_until};
 
 /// Three nodes on this machine. A node that is started again takes its data from another one.
 #[derive(Debug)]
@@ -30,8 +30,7 @@ impl Galera {
         let node = |place: usize| {
             let (group, transfer, later) = (groups[place], free_port(), free_port());
             let options = format!(
-                "gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{later};gcache.size=8M;pc.recovery=no;\
-                 evs.keepalive_period=PT0.5S;evs.inactive_check_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S"
+                "gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{later};gcache.size=8M;pc.recovery=no"
             );
             // The first one begins the cluster, and joins it when it is started again.
             let others = if place == 0 { "" } else { &members };
@@ -54,6 +53,29 @@ impl Galera {
             nodes: (0..3).map(node).collect(),
         }
     }
+
+    /// Starts the first node again, once the others have noticed that it was gone: before that it may leave each of them
+    /// without a majority.
+    pub(super) fn run_first(&mut self) {
+        wait_until("cluster of two nodes", || {
+            see(&self.nodes[1..], "2,Primary")
+        });
+        self.nodes[0].run();
+    }
+
+    /// Waits until all nodes have joined. (A node that goes on after a pause says so until it notices that it was gone, but
+    /// the others know.)
+    pub fn joined(&self) {
+        wait_until("cluster of three nodes", || see(&self.nodes, "3,Primary"));
+    }
+}
+
+/// Whether all of these nodes see a cluster of this size and status.
+fn see(nodes: &[Maria], wanted: &str) -> bool {
+    let seen = "SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM information_schema.GLOBAL_STATUS
+                WHERE VARIABLE_NAME IN ('WSREP_CLUSTER_SIZE', 'WSREP_CLUSTER_STATUS')";
+    let sees = |node: &Maria| node.try_sql(seen).is_ok_and(|seen| seen.trim() == wanted);
+    nodes.iter().all(sees)
 }
 
 fn provider() -> Option<&'static str> {

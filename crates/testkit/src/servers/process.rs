@@ -1,6 +1,10 @@
 //! Child processes that end with the test.
 
+use std::io;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use super::available_quietly;
 
@@ -11,16 +15,16 @@ pub struct Process(Child);
 impl Process {
     /// Starts it. Should this process be killed, it is killed with it (Linux).
     pub fn spawn(command: &mut Command) -> Self {
-        let mut bound = Command::new("setpriv");
-        if command.get_program() == "setpriv" {
+        let program = command.get_program();
+        let mut bound = Command::new(program);
+        if available_quietly("setpriv") {
             // A change of user clears the signal: it must be asked for in the same step.
-            bound.args(["--pdeathsig", "INT"]).args(command.get_args());
-        } else {
-            bound
-                .args(["--pdeathsig", "KILL"])
-                .arg(command.get_program())
-                .args(command.get_args());
+            let changes_user = program == "setpriv";
+            bound = Command::new("setpriv");
+            bound.args(["--pdeathsig", if changes_user { "QUIT" } else { "KILL" }]);
+            bound.args((!changes_user).then_some(program));
         }
+        bound.args(command.get_args());
         if let Some(directory) = command.get_current_dir() {
             bound.current_dir(directory);
         }
@@ -30,16 +34,13 @@ impl Process {
                 None => bound.env_remove(name),
             };
         }
-        let bound_to_us = available_quietly("setpriv");
-        let command = if bound_to_us { &mut bound } else { command };
-        Self(
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("it starts"),
-        )
+        bound
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let (started, child) = channel();
+        STARTER.send((bound, started)).expect("it goes on");
+        Self(child.recv().expect("a reply").expect("it starts"))
     }
 
     pub fn id(&self) -> u32 {
@@ -71,19 +72,16 @@ impl Drop for Process {
     }
 }
 
-/// A server for all tests of this process, which goes with it: its children are told when the thread that started them
-/// ends, and that thread ends with the process.
-pub fn for_the_process<S: Send + 'static>(
-    start: impl FnOnce() -> S + Send + 'static,
-    url: fn(&S) -> String,
-) -> String {
-    let (told, tells) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let server = start();
-        told.send(url(&server)).expect("it is waited for");
-        loop {
-            std::thread::park();
+type Start = (Command, Sender<io::Result<Child>>);
+
+/// Starts programs in a thread that lives as long as this process: the kernel signals a child when the thread that
+/// started it ends.
+static STARTER: LazyLock<Sender<Start>> = LazyLock::new(|| {
+    let (starts, starting) = channel::<Start>();
+    thread::spawn(move || {
+        for (mut command, started) in starting {
+            let _ = started.send(command.spawn());
         }
     });
-    tells.recv().expect("the server starts")
-}
+    starts
+});

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tollgate_testkit::servers::Server;
+use tollgate_testkit::servers::{Server, StoreKind};
 use tollgate_tower::{Key, Limit, Rate, RateLimitLayer};
 
 use crate::kind::Kind;
@@ -69,30 +69,30 @@ async fn tonic_64_clients_on_local_buckets_get_the_documented_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn axum_64_clients_on_redis_get_the_documented_counts() {
-    check_on(Kind::Axum, Server::redis()).await;
+    check_on(Kind::Axum, StoreKind::Redis.start()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tonic_64_clients_on_redis_get_the_documented_counts() {
-    check_on(Kind::Tonic, Server::redis()).await;
+    check_on(Kind::Tonic, StoreKind::Redis.start()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn axum_64_clients_on_postgres_get_the_documented_counts() {
-    check_on(Kind::Axum, Server::postgres()).await;
+    check_on(Kind::Axum, StoreKind::Postgres.start()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tonic_64_clients_on_postgres_get_the_documented_counts() {
-    check_on(Kind::Tonic, Server::postgres()).await;
+    check_on(Kind::Tonic, StoreKind::Postgres.start()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn axum_64_clients_on_mariadb_get_the_documented_counts() {
-    check_on(Kind::Axum, Server::maria()).await;
+    check_on(Kind::Axum, StoreKind::Mysql.start()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tonic_64_clients_on_mariadb_get_the_documented_counts() {
-    check_on(Kind::Tonic, Server::maria()).await;
+    check_on(Kind::Tonic, StoreKind::Mysql.start()).await;
 }

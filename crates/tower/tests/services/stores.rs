@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_testkit::servers::{Server, eventually};
+use tollgate_testkit::servers::{Server, StoreKind, eventually};
 use tollgate_tower::{Key, Limit, Rate, RateLimitLayer, Store, WhenDown};
 
 use crate::kind::{Client, Kind};
@@ -13,10 +13,10 @@ pub(crate) fn store(server: &Server) -> Store {
 }
 
 fn store_with(server: &Server, when_down: WhenDown) -> Store {
-    let new = match server {
-        Server::Redis(_) => Store::redis,
-        Server::Postgres(_) => Store::postgres,
-        Server::Maria(_) => Store::mysql,
+    let new = match server.name() {
+        "redis" => Store::redis,
+        "mysql" => Store::mysql,
+        _ => Store::postgres,
     };
     new(&server.url(), "a secret of this test", when_down)
 }
@@ -74,22 +74,22 @@ async fn limits_again_and_refills_no_caller(kind: Kind, server: Option<Server>) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn axum_redis_slow_or_restarted_limits_again_and_refills_no_caller() {
-    limits_again_and_refills_no_caller(Kind::Axum, Server::durable_redis()).await;
+    limits_again_and_refills_no_caller(Kind::Axum, StoreKind::Redis.start_durable()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tonic_redis_slow_or_restarted_limits_again_and_refills_no_caller() {
-    limits_again_and_refills_no_caller(Kind::Tonic, Server::durable_redis()).await;
+    limits_again_and_refills_no_caller(Kind::Tonic, StoreKind::Redis.start_durable()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn axum_mariadb_slow_or_restarted_limits_again_and_refills_no_caller() {
-    limits_again_and_refills_no_caller(Kind::Axum, Server::maria()).await;
+    limits_again_and_refills_no_caller(Kind::Axum, StoreKind::Mysql.start()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tonic_mariadb_slow_or_restarted_limits_again_and_refills_no_caller() {
-    limits_again_and_refills_no_caller(Kind::Tonic, Server::maria()).await;
+    limits_again_and_refills_no_caller(Kind::Tonic, StoreKind::Mysql.start()).await;
 }
 
 /// What `when_down` says applies as soon as `answer_within` is over, and while the server is gone.
@@ -101,7 +101,7 @@ async fn layer_store_that_does_not_respond_in_time_is_decided_as_its_limit_says(
             (WhenDown::Allow, [200; 3]),
             (WhenDown::LocalShare, [200, 200, 429]),
         ] {
-            let Some(mut server) = Server::redis() else {
+            let Some(mut server) = StoreKind::Redis.start() else {
                 return;
             };
             let store = store_with(&server, when_down).answer_within(Duration::from_millis(500));

@@ -1,12 +1,13 @@
 //! Keys of one limit that cannot be combined, or that need another key.
 
-use super::Builder;
+use super::{Builder, dotted};
 use crate::raw::RawLimit;
 use crate::reading::{Mirror, Program};
 use crate::settings::Topology;
 use crate::values::rate::Rate;
-use tollgate_limit::{Kind, OnFailover, Placement};
-use tollgate_policy::Cost;
+use tollgate_limit::lease::Terms;
+use tollgate_limit::{Kind, Mode, OnFailover, Placement, Role};
+use tollgate_policy::{Cost, Rule};
 
 impl Builder<'_, '_> {
     pub(super) fn check_keys(&mut self) {
@@ -183,6 +184,45 @@ impl Builder<'_, '_> {
             self.context
                 .error(title, follow.place, "each gateway judges by itself")
                 .help("add store = \"local\"");
+        }
+    }
+
+    /// Reports sets of numbers of a leased limit that cannot be leased.
+    pub(super) fn check_lease(&mut self, rule: &Rule) {
+        let raw = &self.raw.value;
+        let (Some(place), Some(store)) = (raw.lease.place(), self.around.store) else {
+            return;
+        };
+        // For a concurrency limit another check reports that a lease has no meaning.
+        if !rule.live.lease
+            || rule.live.placement != Placement::Shared
+            || rule.live.algorithm.kind() == Kind::InFlight
+        {
+            return;
+        }
+        for limit in rule.variants().filter(|limit| limit.mode != Mode::Off) {
+            let Err(reason) = Terms::of(&limit.algorithm) else {
+                continue;
+            };
+            let whose = dotted(&limit.name, limit.tier.as_deref(), limit.role);
+            let base = limit.tier.is_none() && limit.role == Role::Live;
+            // In a cluster a request's buckets may be on different servers only if all of them can be
+            // leased.
+            let problem = if base || store.topology == Topology::Cluster {
+                let title = format!("`{whose}` cannot be leased");
+                self.context.error(title, place, "asked for here")
+            } else {
+                let title = format!("`{whose}` is not leased: every decision asks the store");
+                self.context.warning(title, place, "asked for here")
+            };
+            let at = match reason.field {
+                "algorithm" | "debt" | "max_wait" => raw.place(reason.field),
+                _ => raw.burst.place().or(raw.rate.place()),
+            };
+            match at.filter(|_| base) {
+                Some(at) => problem.at(at, reason.message),
+                None => problem.note(reason.message),
+            };
         }
     }
 }

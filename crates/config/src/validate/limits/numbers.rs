@@ -2,7 +2,7 @@
 //! reports why it cannot.
 
 use super::settled::Above;
-use super::{Builder, Tier};
+use super::{Builder, Tier, dotted};
 use crate::calendar;
 use crate::raw::{RawAlign, RawTier, RawWindow};
 use crate::reading::{At, Mirror, Place};
@@ -178,12 +178,8 @@ impl Builder<'_, '_> {
         role: Role,
         numbers: &At<RawTier>,
     ) {
-        let name = &self.name.value;
-        let whose = match (tier, role) {
-            (Some(tier), _) => format!("tiers.{}.{name}", tier.value),
-            (None, Role::Candidate) => format!("limits.{name}.candidate"),
-            (None, Role::Live) => format!("limits.{name}"),
-        };
+        let tier = tier.map(|tier| tier.value.as_str());
+        let whose = dotted(&self.name.value, tier, role);
         let mut said = Vec::new();
         for error in errors {
             // One reason per key is enough.

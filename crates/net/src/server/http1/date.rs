@@ -29,10 +29,8 @@ thread_local! {
     reason = "Date tells the time of day; nothing is decided by it"
 )]
 fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_epoch.unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -158,10 +158,8 @@ impl<H: Handler> Connection<H> {
         let (is_head, version) = (parts.method == Method::HEAD, parts.version);
         let persists = *persists;
         self.interim.begin();
-        let number = self
-            .core
-            .borrow_mut()
-            .begin(*expects, version == Version::HTTP_11);
+        let upgradable = version == Version::HTTP_11;
+        let number = self.core.borrow_mut().begin(*expects, upgradable);
         let response = self.respond(number, head).await.ok_or(Stop::Done)?;
         let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
         let asked = ResponseForm {

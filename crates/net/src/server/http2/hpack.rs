@@ -153,10 +153,8 @@ fn plain_length(text: &[u8]) -> Option<usize> {
         }
         // The end is followed by ones, as in the padding.
         let ahead = u32::try_from((window | u64::MAX.checked_shr(held).unwrap_or(0)) >> 32).ok()?;
-        let length = CODES
-            .iter()
-            .find(|(_, end)| ahead < *end)
-            .map_or(END_OF_STRING, |(length, _)| *length);
+        let code = CODES.iter().find(|(_, end)| ahead < *end);
+        let length = code.map_or(END_OF_STRING, |(length, _)| *length);
         if length > held {
             return (held < 8).then_some(symbols);
         }

@@ -53,16 +53,16 @@ impl Trailers {
         let malformed = self.follow(bytes);
         let until = self.held_from();
         if self.held.is_empty() && until == self.came {
-            malformed
-                .into_iter()
-                .for_each(|start| bytes[start - first + FLAGS] &= !END_STREAM);
+            for start in malformed {
+                bytes[start - first + FLAGS] &= !END_STREAM;
+            }
             return None;
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(bytes);
-        malformed
-            .into_iter()
-            .for_each(|start| all[start - first + FLAGS] &= !END_STREAM);
+        for start in malformed {
+            all[start - first + FLAGS] &= !END_STREAM;
+        }
         self.held = all.split_off(until - first);
         Some(all)
     }

@@ -20,7 +20,7 @@ pub struct Calls {
     pub ids: SmallVec<[CallId; 1]>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct CallReader {
     id: PathSet,
     /// The path `method`, which makes a message a call.
@@ -39,11 +39,7 @@ impl CallReader {
         Self {
             id,
             method,
-            current: None,
-            is_call: false,
-            digits: SmallVec::new(),
-            calls: Calls::default(),
-            is_unclear: false,
+            ..Self::default()
         }
     }
 

@@ -22,13 +22,13 @@ use smallvec::SmallVec;
 pub use calls::{CallId, Calls};
 pub use paths::{Member, Members, PATHS_MAX, PathSet, Paths, Value};
 
-use crate::body::BodyFlaw;
+use crate::body::flaw::BodyFlaw;
 use calls::CallReader;
 use escape::Escape;
 pub(crate) use paths::places;
 use tokens::{Literal, Number, Utf8};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reader {
     paths: Arc<Paths>,
     wanted: PathSet,
@@ -74,8 +74,9 @@ struct Matched {
     seen: PathSet,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Token {
+    #[default]
     Between,
     Text(Role, Escape),
     /// A number, and the paths that end at it.
@@ -94,8 +95,9 @@ enum Role {
     Skipped,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Next {
+    #[default]
     Value,
     ValueOrEnd,
     NameOrEnd,
@@ -127,29 +129,13 @@ impl Reader {
             paths: Arc::clone(paths),
             wanted,
             same,
-            texts: 0,
-            unreadable: 0,
             longest_name: paths.longest_name(),
-            token: Token::Between,
-            next: Next::Value,
-            utf8: Utf8::default(),
-            is_printable: false,
-            flaw: None,
-            depth: 0,
-            base: 0,
-            objects: [0; DEPTH_MAX / 64],
-            matched: SmallVec::new(),
-            named: 0,
-            lead: 0,
-            after_colon: false,
-            text: SmallVec::new(),
             values: SmallVec::from_elem(None, count),
             found: Members {
-                calls: 0,
                 list: SmallVec::from_elem(Member::default(), count),
-                calls_of_rpc: None,
+                ..Members::default()
             },
-            calls: None,
+            ..Self::default()
         }
     }
 

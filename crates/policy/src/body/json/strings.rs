@@ -3,7 +3,7 @@
 use super::escape::{self, Escape, Read};
 use super::paths::Value;
 use super::{Next, Reader, Role, Token, tokens};
-use crate::body::BodyFlaw;
+use crate::body::flaw::BodyFlaw;
 
 impl Reader {
     pub(super) fn open_text(&mut self) {

@@ -3,7 +3,7 @@
 use super::paths::Value;
 use super::tokens::{Literal, Number};
 use super::{DEPTH_MAX, Matched, Next, Reader, Token};
-use crate::body::BodyFlaw;
+use crate::body::flaw::BodyFlaw;
 
 impl Reader {
     /// Whether a valid text may continue with a value here; notes that it does.

@@ -3,7 +3,7 @@
 use super::paths::{PathSet, Value, bit};
 use super::tokens::Literal;
 use super::{Next, Reader, Token, is_delimiter, places};
-use crate::body::BodyFlaw;
+use crate::body::flaw::BodyFlaw;
 
 impl Reader {
     /// The wanted paths that end at the value that begins now.

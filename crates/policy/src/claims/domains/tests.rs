@@ -100,7 +100,7 @@ fn domains_patterns_match_like_globs() {
         ("a*a", "aa", "a"),
         ("x*aa*aa*y", "xaa-aay", "xaaay"),
     ] {
-        let pattern = Pattern::new(pattern);
+        let pattern = Wildcard::new(pattern);
         assert!(pattern.matches(yes), "{pattern:?} {yes}");
         assert!(
             no == "\u{0}none" || !pattern.matches(no),

@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::tree::Search;
-use crate::BuildError;
 use crate::body::BodyFacts;
+use crate::errors::BuildError;
 use crate::identity::source::Source;
 use crate::routes::pattern::Pattern;
 use crate::routes::pattern::{are_alternatives, takes_methods};

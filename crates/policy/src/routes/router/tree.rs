@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::Captures;
 use super::candidate::{Candidate, Leaf};
-use crate::BuildError;
 use crate::body::BodyFacts;
+use crate::errors::BuildError;
 use crate::routes::pattern::{Pattern, Segment};
 
 pub(super) struct Search<'r, 'd> {
@@ -156,12 +156,8 @@ impl Tree {
         // Byte by byte: segments are short.
         let end = rest.bytes().position(|byte| byte == b'/');
         let (segment, below) = end.map_or((rest, ""), |end| (&rest[..end], &rest[end + 1..]));
-        let literal = if node.literals.is_empty() {
-            None
-        } else {
-            node.literals.get(segment)
-        };
-        literal
+        node.literals
+            .get(segment)
             .and_then(|&child| self.walk(child, below, search))
             .or_else(|| {
                 let child = node.capture?;

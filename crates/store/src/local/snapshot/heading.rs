@@ -86,9 +86,8 @@ impl Numbers {
             Algorithm::SlidingLog(_) => 4,
             Algorithm::InFlight(_) => 5,
         };
-        let (amount, period, burst) = algorithm
-            .quota()
-            .map_or((0, 0, 0), |q| (q.amount, q.period.0, q.burst));
+        let numbers = algorithm.quota().map(|q| (q.amount, q.period.0, q.burst));
+        let (amount, period, burst) = numbers.unwrap_or_default();
         Self {
             form,
             amount,

@@ -11,11 +11,8 @@ impl Table {
     /// A table for `limits` (changed numbers, or another algorithm) with every bucket of this one
     /// moved into it. Callers of a tier get its numbers, or the limit's own.
     pub(in crate::local) fn succeeded_by(&self, limits: &[&Limit], now: Timestamp) -> Arc<Self> {
-        let kept_in: Vec<_> = self
-            .numbers
-            .iter()
-            .map(|numbers| Arc::new(numbers.algorithm.clone()))
-            .collect();
+        let numbers = self.numbers.iter();
+        let kept_in: Vec<_> = numbers.map(|one| Arc::new(one.algorithm.clone())).collect();
         let variant_in = |successor: &Self, variant: u16| {
             let tier = self.numbers[usize::from(variant)].tier.as_deref();
             successor.variant_of(tier)

@@ -171,10 +171,8 @@ impl Shard {
 
     /// The bucket at `place`, to be changed and stored again.
     pub(super) fn take(&mut self, table: &Table, place: usize) -> Option<Bucket> {
-        let boxed = self
-            .flat
-            .get(place)
-            .is_none_or(|flat| flat.moment == FlatBucket::BOXED.moment);
+        let flat = self.flat.get(place);
+        let boxed = flat.is_none_or(|flat| flat.moment == FlatBucket::BOXED.moment);
         match self.overflow.as_mut().filter(|_| boxed) {
             Some(overflow) => Some(*overflow.buckets.get_mut(place)?.take()?),
             None => self.load(table, place).map(Cow::into_owned),
@@ -194,10 +192,8 @@ impl Shard {
         if let Some(known) = self.tags.get_mut(place) {
             *known = tag;
         }
-        let has_box = self
-            .overflow
-            .as_ref()
-            .is_some_and(|overflow| place < overflow.buckets.len());
+        let overflow = self.overflow.as_ref();
+        let has_box = overflow.is_some_and(|overflow| place < overflow.buckets.len());
         if boxed.is_none() && !has_box {
             return;
         }
@@ -222,10 +218,7 @@ impl Shard {
         };
         let expiries = self.all().filter_map(|place| Some((place, expiry(place)?)));
         let soonest = expiries.min_by_key(|(_, expiry)| *expiry);
-        let more = self
-            .overflow
-            .as_ref()
-            .map_or(0, |overflow| overflow.tags.len());
+        let more = self.overflow_places();
         soonest.unwrap_or((OVERFLOW + more, Timestamp::default()))
     }
 
@@ -245,11 +238,13 @@ impl Shard {
             .count()
     }
 
+    fn overflow_places(&self) -> usize {
+        let overflow = self.overflow.as_ref();
+        overflow.map_or(0, |overflow| overflow.tags.len())
+    }
+
     fn all(&self) -> impl Iterator<Item = usize> + use<> {
-        let more = self
-            .overflow
-            .as_ref()
-            .map_or(0, |overflow| overflow.tags.len());
+        let more = self.overflow_places();
         (0..SHARD_PLACES).chain(OVERFLOW..OVERFLOW + more)
     }
 }

@@ -33,9 +33,8 @@ impl PostgresLink {
             return Ok(None);
         };
         let (fingerprint, pinned) = (session.print.get(), self.base.pinned());
-        let row = self
-            .one(session, DRAW, &asked.parameters(&fingerprint, &pinned))
-            .await?;
+        let parameters = asked.parameters(&fingerprint, &pinned);
+        let row = self.one(session, DRAW, &parameters).await?;
         let read = |answer: Vec<i64>| {
             let corrupt = Fault::Corrupt("not an answer of tollgate_draw");
             asked.read(batch, &answer).ok_or(corrupt)
@@ -109,9 +108,8 @@ impl Arguments {
             asked.shape_of.push(i16::try_from(shape_place).ok()?);
         }
         for group in &batch.groups {
-            asked
-                .groups
-                .extend([i64::from(group.count), count(group.parts.len())]);
+            let counts = [i64::from(group.count), count(group.parts.len())];
+            asked.groups.extend(counts);
             for part in &group.parts {
                 let cost = signed(part.cost.min(COST_MAX));
                 asked.groups.extend([
@@ -161,10 +159,8 @@ impl Arguments {
                 _ => shape.seen(&[level, at])?,
             });
         }
-        let granted = granted
-            .iter()
-            .map(|granted| u32::try_from(*granted).ok())
-            .collect::<Option<Vec<_>>>()?;
+        let granted = granted.iter().map(|granted| u32::try_from(*granted).ok());
+        let granted = granted.collect::<Option<Vec<_>>>()?;
         Some(Answer::to_requests(moment(*now)?, before, granted))
     }
 }

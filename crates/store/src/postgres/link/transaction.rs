@@ -29,10 +29,8 @@ impl PostgresLink {
     ) -> Result<Answer, Fault> {
         let client = &session.client;
         let mut open = OpenTransaction::new(session);
-        let (answer, mut rows) = self
-            .until_commit(session, batch)
-            .await
-            .map_err(|fault| fault.before_commit(client))?;
+        let ready = self.until_commit(session, batch).await;
+        let (answer, mut rows) = ready.map_err(|fault| fault.before_commit(client))?;
         let receipt = match batch.receipt.number {
             0 if session.engine.spans() && !rows.keys.is_empty() => {
                 let (key, last) = &session.receipt;
@@ -85,10 +83,8 @@ impl PostgresLink {
         let until = options.clock.now().after(options.answer_within);
         let mut attempts = 0;
         loop {
-            let rows = session
-                .client
-                .query_typed(read, &[(&key, Type::BYTEA)])
-                .await;
+            let parameters = [(&key as _, Type::BYTEA)];
+            let rows = session.client.query_typed(read, &parameters).await;
             match rows.map_err(Fault::from) {
                 Ok(rows) => {
                     let found = rows.first().map(|row| row.try_get::<_, Option<String>>(0));
@@ -111,15 +107,10 @@ impl PostgresLink {
     ) -> Result<(Answer, Rows), Fault> {
         let client = &session.client;
         let order = key_order(batch);
-        let keys: Vec<[u8; 16]> = batch
-            .buckets
-            .iter()
-            .map(|(name, _)| name.hash.to_be_bytes())
-            .collect();
-        let sorted: Vec<&[u8]> = order
-            .iter()
-            .map(|&bucket| keys[bucket].as_slice())
-            .collect();
+        let names = batch.buckets.iter().map(|(name, _)| name);
+        let keys: Vec<[u8; 16]> = names.map(|name| name.hash.to_be_bytes()).collect();
+        let sorted = order.iter().map(|&bucket| keys[bucket].as_slice());
+        let sorted: Vec<&[u8]> = sorted.collect();
         let (begin, pinned) = (self.begin(session.engine), self.base.pinned());
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";

@@ -131,11 +131,8 @@ impl Nodes {
         for node in asked {
             let cluster = cluster.clone();
             answers.spawn_local(async move {
-                cluster
-                    .nodes
-                    .ask(&node)
-                    .await
-                    .map_err(|error| format!("{node}: {error}"))
+                let asked = cluster.nodes.ask(&node).await;
+                asked.map_err(|error| format!("{node}: {error}"))
             });
         }
         let (mut best, mut last): (Option<Said>, _) =
@@ -182,16 +179,10 @@ impl Nodes {
             .unwrap_or_default();
         let info = fields(&info);
         self.keep(node, connection);
-        let epoch = info
-            .get("cluster_current_epoch")
-            .and_then(|epoch| epoch.parse().ok())
-            .unwrap_or(0);
-        let slots = layout
-            .masters
-            .values()
-            .flatten()
-            .map(|range| range.len())
-            .sum();
+        let epoch = info.get("cluster_current_epoch");
+        let epoch = epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        let ranges = layout.masters.values().flatten();
+        let slots = ranges.map(|range| range.len()).sum();
         Ok((
             (info.get("cluster_state") != Some(&"fail"), epoch, slots),
             layout,

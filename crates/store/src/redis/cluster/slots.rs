@@ -58,11 +58,8 @@ pub(super) fn layout(answer: &Value, host: &str) -> Option<Layout> {
                 continue;
             };
             if place == 0 {
-                layout
-                    .masters
-                    .entry(name.clone())
-                    .or_default()
-                    .push(from..=to);
+                let ranges = layout.masters.entry(name.clone());
+                ranges.or_default().push(from..=to);
             }
             if !layout.nodes.contains(&name) {
                 layout.nodes.push(name);

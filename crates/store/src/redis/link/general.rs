@@ -122,14 +122,10 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         });
     }
     let (granted, leased) = numbers.split_at_checked(batch.groups.len())?;
-    let granted = granted
-        .iter()
-        .map(|granted| u32::try_from(*granted).ok())
-        .collect::<Option<Vec<_>>>()?;
-    let leased = leased
-        .iter()
-        .map(|units| u64::try_from(*units).ok())
-        .collect::<Option<Vec<_>>>()?;
+    let granted = granted.iter().map(|granted| u32::try_from(*granted).ok());
+    let granted = granted.collect::<Option<Vec<_>>>()?;
+    let leased = leased.iter().map(|units| u64::try_from(*units).ok());
+    let leased = leased.collect::<Option<Vec<_>>>()?;
     Some(Answer {
         now,
         before,
