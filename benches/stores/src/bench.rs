@@ -11,10 +11,12 @@ use tollgate_limit::{
 use tollgate_store::RemoteOptions;
 use tollgate_store::clock::Clock;
 
-/// Callers of the per_user workload.
+/// Callers of the per_user workload, in Redis and in MariaDB.
 pub const USERS: usize = 1000;
 /// Units a second, and the burst, where everything is allowed: more than any way can use up.
 pub const PLENTY: u64 = 100_000_000;
+/// More units than a run uses up, and few enough for a shared store to count exactly.
+pub const BUDGET: u64 = 5_000_000;
 /// How long each figure is measured.
 pub const SPAN: Duration = Duration::from_millis(1500);
 
@@ -28,6 +30,8 @@ pub struct Tally {
     /// Decisions that ended in an error.
     pub failed: AtomicU64,
     pub errors: AtomicU64,
+    /// The longest decision, in microseconds.
+    pub longest: AtomicU64,
 }
 
 impl Tally {
@@ -37,6 +41,17 @@ impl Tally {
 
     pub fn read(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
+    }
+
+    /// Counts a decision that began then; when it ended.
+    pub fn decided(&self, began: Instant) -> Instant {
+        let ended = Instant::now();
+        Self::count(&self.decisions, 1);
+        let took = (ended - began).as_micros() as u64;
+        if took > Self::read(&self.longest) {
+            self.longest.fetch_max(took, Ordering::Relaxed);
+        }
+        ended
     }
 
     /// Asserts that every decision was a grant, but for those given up and those the client was told an error for.
@@ -51,6 +66,14 @@ impl Tally {
             "{way}: {granted} of {decisions} granted, {failed} failed"
         );
     }
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 /// Runs `tasks` tasks, each made by `work(task, end)` and looping until `end`; nanoseconds of wall time per decision.
@@ -84,10 +107,19 @@ pub fn options() -> RemoteOptions {
 
 /// `amount` a second with this burst, in a shared store.
 pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
+    limit_over(Micros::from_secs(1), amount, burst)
+}
+
+/// [`BUDGET`] units, of which none is refilled while a benchmark runs: what was charged can be counted.
+pub fn budget() -> Arc<Limit> {
+    limit_over(Micros::from_secs(1000), 1, BUDGET)
+}
+
+fn limit_over(period: Micros, amount: u64, burst: u64) -> Arc<Limit> {
     let terms = Terms {
         kind: Kind::TokenBucket,
         amount,
-        period: Micros::from_secs(1),
+        period,
         burst: Some(burst),
         align: Align::FirstHit,
         debt: 0,
@@ -136,16 +168,13 @@ pub fn leased(amount: u64, burst: u64) -> Arc<Limit> {
     })
 }
 
-/// The key of this turn: one for all, or one of many.
-pub fn key(per_user: bool, task: usize, turn: usize) -> String {
-    if !per_user {
-        return "hot".to_owned();
-    }
+/// The key of this turn: that of one of so many users.
+pub fn key(users: usize, task: usize, turn: usize) -> String {
     // The next caller is drawn at random: SplitMix64 of the requests so far.
     let mut mixed = ((task as u64) << 40 | turn as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    format!("user:{}", (mixed ^ (mixed >> 31)) % USERS as u64)
+    format!("user:{}", (mixed ^ (mixed >> 31)) % users as u64)
 }
 
 /// How long each process of the over-grant test asks.

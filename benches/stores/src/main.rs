@@ -1,9 +1,9 @@
 //! The published comparison, reproduced: a token bucket in Redis, in PostgreSQL and in MariaDB the classic ways, and ours beside them.
 //!
 //! `cargo run --profile dist -p tollgate-bench-stores [redis|postgres|mariadb|over-grant]` starts its own servers and prints tables
-//! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres SERIALIZABLE,Tollgate per_user`:
-//! some ways, on one workload; `postgres SERIALIZABLE,Tollgate "" 700`: with flushes that take 700 us longer). `count WAY
-//! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
+//! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres classic,Tollgate per_user`:
+//! some ways, on one workload; `postgres "" conflicts`: through the proxy; `postgres "" "" 700`:
+//! with flushes that take 700 us longer). `count WAY DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
 //! at two numbers, whose difference no noise touches.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

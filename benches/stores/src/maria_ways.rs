@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tollgate_store::mysql;
 use tollgate_store::tls::Tls;
 
-use crate::bench::{PLENTY, SPAN, Tally, closed_loop, key, leased, limit, options};
+use crate::bench::{PLENTY, SPAN, Tally, USERS, closed_loop, key, leased, limit, options, runtime};
 use crate::servers::Maria;
 use crate::sql_ways::flush_takes;
 
@@ -168,21 +168,18 @@ fn round(server: &Maria, way: Way, flush: u8, per_user: bool) -> Figures {
     // Rows of their own for every round.
     let _ = server.try_sql("TRUNCATE classic");
     let _ = server.try_sql("TRUNCATE tollgate_buckets");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
     let tally = Arc::new(Tally::default());
+    let users = if per_user { USERS } else { 1 };
     let work = async {
         match way {
             Way::Classic(size, callers) => {
-                classic(&server.url(), size, callers, per_user, &tally).await
+                classic(&server.url(), size, callers, users, &tally).await
             }
-            Way::Ours(callers) => ours(&server.url(), callers, false, per_user, &tally).await,
-            Way::Leased(callers) => ours(&server.url(), callers, true, per_user, &tally).await,
+            Way::Ours(callers) => ours(&server.url(), callers, false, users, &tally).await,
+            Way::Leased(callers) => ours(&server.url(), callers, true, users, &tally).await,
         }
     };
-    let nanos = runtime.expect("a runtime").block_on(work);
+    let nanos = runtime().block_on(work);
     tally.assert_all_allowed(&way.name());
     Figures {
         per_second: 1e9 / nanos,
@@ -191,13 +188,7 @@ fn round(server: &Maria, way: Way, flush: u8, per_user: bool) -> Figures {
     }
 }
 
-async fn classic(
-    url: &str,
-    size: usize,
-    callers: usize,
-    per_user: bool,
-    tally: &Arc<Tally>,
-) -> f64 {
+async fn classic(url: &str, size: usize, callers: usize, users: usize, tally: &Arc<Tally>) -> f64 {
     let mut connections = Vec::new();
     for _ in 0..size {
         let mut connection = Conn::from_url(url).await.expect("a connection");
@@ -230,7 +221,7 @@ async fn classic(
                 let taken = pool.lock().expect(locked).pop();
                 let (mut connection, call) = taken.expect("one for each turn");
                 turn += 1;
-                let key = key(per_user, task, turn);
+                let key = key(users, task, turn);
                 for attempt in 1..=20 {
                     Tally::count(&tally.calls, 1);
                     let granted = connection
@@ -252,7 +243,7 @@ async fn classic(
     .await
 }
 
-async fn ours(url: &str, callers: usize, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
+async fn ours(url: &str, callers: usize, lease: bool, users: usize, tally: &Arc<Tally>) -> f64 {
     let store = mysql::start(url, &Tls::default(), options());
     let store = Arc::new(store.expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
@@ -261,5 +252,5 @@ async fn ours(url: &str, callers: usize, lease: bool, per_user: bool, tally: &Ar
     } else {
         limit(PLENTY, PLENTY)
     };
-    crate::sql_ways::drive(&store, &limit, callers, per_user, tally).await
+    crate::sql_ways::drive(&store, &limit, callers, users, SPAN, tally).await
 }

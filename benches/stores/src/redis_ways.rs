@@ -11,7 +11,8 @@ use tollgate_store::redis::{self as redis_store, Address};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::bench::{
-    OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, options, three, together,
+    OVER_GRANT, PLENTY, SPAN, Tally, USERS, closed_loop, key, leased, limit, now, options, runtime,
+    three, together,
 };
 use crate::servers::Redis;
 
@@ -320,6 +321,7 @@ async fn run_on(
         each.push(own);
     }
     warm(&tools, way).await;
+    let users = if per_user { USERS } else { 1 };
     let before = (
         cpu(&client).await,
         store.counters().calls.load(Ordering::Relaxed),
@@ -331,7 +333,7 @@ async fn run_on(
             let mut turn = 0;
             while Instant::now() < end {
                 turn += 1;
-                if tools.decide(way, &key(per_user, task, turn)).await.is_err() {
+                if tools.decide(way, &key(users, task, turn)).await.is_err() {
                     Tally::count(&tools.tally.errors, 1);
                 }
             }
@@ -413,14 +415,6 @@ async fn cpu(client: &Client) -> f64 {
     field("used_cpu_user:") + field("used_cpu_sys:")
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-}
-
 /// ns/op, calls and CPU, at several concurrencies.
 pub fn compare(only: Option<usize>, way: &str) {
     let ways = || {
@@ -484,21 +478,6 @@ pub fn compare(only: Option<usize>, way: &str) {
                 server.ask("FLUSHALL");
             }
         }
-    }
-    println!("\n## Redis, a refused hot key (1/s), 64 tasks\n");
-    println!("| way | ns/op | redis_calls/req | Redis CPU us/req |\n|---|---|---|---|");
-    for (way, name) in ways().filter(|(way, _)| matches!(way, Way::Lua | Way::Ours)) {
-        let run = runtime().block_on(run(&server.url(), way, false, 64, 1, 1, SPAN));
-        let granted = Tally::read(&run.tally.granted);
-        assert!(
-            (1..=3).contains(&granted),
-            "{name}: {granted} granted of one a second in {SPAN:?}"
-        );
-        println!(
-            "| {name} | {:.0} | {:.7} | {:.4} |",
-            run.nanos, run.calls, run.cpu
-        );
-        server.ask("FLUSHALL");
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub use galera::Galera;
-pub use kinds::{QUICK, Server, StoreKind};
+pub use kinds::{QUICK, Server, StoreKind, views};
 pub use maria::Maria;
 pub use pooler::Pooler;
 pub use postgres::Postgres;

@@ -452,8 +452,9 @@ fn of_tables(statements: &str) -> String {
 
 const TABLES: [&str; 3] = ["buckets", "gateways", "overrides"];
 
-/// Makes the tables by other names, and views in their place.
-fn views() -> String {
+/// Makes the tables of a database that spans machines by other names, and views in their place: they
+/// have no system columns.
+pub fn views() -> String {
     let made = of_tables(postgres::spanning_schema_sql());
     let views =
         TABLES.map(|table| format!("CREATE VIEW tollgate_{table} AS SELECT * FROM plain_{table};"));
