@@ -187,15 +187,13 @@ pub fn now() -> f64 {
         .map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// So many processes of the over-grant test at once: granted, gave up, calls and decisions of all, and the seconds from the
-/// first question to the last.
-pub fn together(url: &str, name: &str, processes: usize) -> ([f64; 4], f64) {
+/// So many processes of this program with these arguments at once: granted, gave up, calls and decisions of all, and the
+/// seconds from the first question to the last.
+pub fn together(arguments: &[&str], processes: usize) -> ([f64; 4], f64) {
     let program = std::env::current_exe().expect("this program");
     let start = |_| {
         let mut command = std::process::Command::new(&program);
-        command
-            .args(["one-gateway", url, name])
-            .stdout(std::process::Stdio::piped());
+        command.args(arguments).stdout(std::process::Stdio::piped());
         command.spawn().expect("it starts")
     };
     let children: Vec<_> = (0..processes).map(start).collect();

@@ -2,8 +2,9 @@
 //!
 //! `cargo run --profile dist -p tollgate-bench-stores [redis|postgres|mariadb|over-grant]` starts its own servers and prints tables
 //! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres classic,Tollgate per_user`:
-//! some ways, on one workload; `postgres "" conflicts`: through the proxy; `postgres "" "" 700`:
-//! with flushes that take 700 us longer). `count WAY DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
+//! some ways, on one workload; `postgres "" conflicts`: through the proxy; `postgres "" "" 700`: with flushes that take 700 us
+//! longer). `many 64` starts so many gateways, each a process, on one leased bucket in Redis. `count WAY
+//! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
 //! at two numbers, whose difference no noise touches.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -24,6 +25,20 @@ fn main() {
             return sql_ways::one_gateway(&url);
         }
         return redis_ways::one_gateway(&url, &std::env::args().nth(3).unwrap_or_default());
+    }
+    let number = |place| {
+        std::env::args()
+            .nth(place)
+            .and_then(|word| word.parse().ok())
+    };
+    if wanted == "paced-gateway" {
+        // One of the processes of `many`.
+        let url = std::env::args().nth(2).unwrap_or_default();
+        let numbers = [3, 4, 5].map(|place| number(place).expect("a number"));
+        return redis_ways::paced_gateway(&url, numbers);
+    }
+    if wanted == "many" {
+        return redis_ways::many(number(2).map_or(64, |processes| processes as usize));
     }
     if wanted == "count" {
         let mut arguments = std::env::args().skip(2);

@@ -497,7 +497,7 @@ pub fn over_grant(way: &str) {
     {
         for processes in [1, 2, 3, 4] {
             let ([granted, gave_up, calls, decisions], span) =
-                together(&server.url(), name, processes);
+                together(&["one-gateway", &server.url(), name], processes);
             let rate = if way == Way::Leased { 100.0 } else { 10.0 };
             let most = (rate + rate * span).floor();
             println!(
@@ -512,6 +512,61 @@ pub fn over_grant(way: &str) {
         }
     }
 }
+
+/// A load on one leased bucket: its name, the bucket's rate and burst, and the requests a second of each process.
+const LOADS: [(&str, [u64; 3]); 2] = [
+    ("hot, fits", [200_000, 400_000, 100]),
+    ("mostly refused", [100, 200, 100]),
+];
+
+/// So many gateways, each a process with a caller that asks at a steady pace: calls to Redis for a decision by its own count,
+/// with those of heartbeats and connections, and what was granted beside the most that may be.
+pub fn many(processes: usize) {
+    println!("\n## {processes} processes on one leased bucket, Redis\n");
+    println!("| load | decisions | calls a decision | granted | at most |\n|---|---|---|---|---|");
+    for (name, numbers) in LOADS {
+        let server = Redis::start();
+        let url = server.url();
+        let numbers = numbers.map(|number| number.to_string());
+        let arguments = [
+            &["paced-gateway", &url][..],
+            &numbers.each_ref().map(String::as_str),
+        ]
+        .concat();
+        let ([granted, _, _, decisions], span) = together(&arguments, processes);
+        let stats = server.ask("INFO commandstats");
+        let scripts = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = scripts.and_then(|rest| rest.split(',').next()?.parse::<f64>().ok());
+        let calls = calls.expect("gateways call scripts") / decisions;
+        let [rate, burst, _] = numbers.map(|number| number.parse::<f64>().expect("a number"));
+        let most = (burst + rate * span).floor();
+        println!("| {name} | {decisions:.0} | {calls:.3} | {granted:.0} | {most:.0} |");
+        assert!(granted <= most, "ours over-granted");
+    }
+}
+
+/// One process of [`many`], with the rate and the burst of the bucket and its requests a second: prints what [`one_gateway`]
+/// prints.
+pub fn paced_gateway(url: &str, [amount, burst, per_second]: [u64; 3]) {
+    runtime().block_on(async {
+        let client = Client::open(url).expect("an address");
+        let limits = vec![leased(amount, burst)];
+        let mut tools = tools(&client, url, Way::Leased, (amount, burst, limits)).await;
+        let mut pace = tokio::time::interval(Duration::from_micros(1_000_000 / per_second));
+        let (began, start) = (now(), Instant::now());
+        while start.elapsed() < PACED {
+            pace.tick().await;
+            tools.decide(Way::Leased, "hot").await.expect("an answer");
+        }
+        let [granted, decisions] = [&tools.tally.granted, &tools.tally.decisions].map(Tally::read);
+        println!("{granted} 0 0 {decisions} {began} {}", now());
+    });
+}
+
+/// How long each process of [`many`] asks.
+const PACED: Duration = Duration::from_secs(10);
 
 /// One process of the over-grant test: prints granted, gave up, calls, decisions, from when and to when it asked.
 pub fn one_gateway(url: &str, name: &str) {

@@ -439,7 +439,8 @@ pub fn over_grant() {
     println!("| processes | granted | at most | calls/req |\n|---|---|---|---|");
     for processes in [1, 2, 3, 4] {
         let server = Postgres::start_with(&["max_connections=200"]);
-        let ([granted, _, calls, decisions], span) = together(&server.url(), "Tollgate", processes);
+        let ([granted, _, calls, decisions], span) =
+            together(&["one-gateway", &server.url(), "Tollgate"], processes);
         let most = (10.0 + 10.0 * span).floor();
         println!(
             "| {processes} | {granted:.0} | {most:.0} | {:.6} |",

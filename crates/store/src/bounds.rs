@@ -200,6 +200,21 @@ impl Bounds {
         }
     }
 
+    /// Makes the refusal `draw` of the server state the wait until the server is asked again, as the
+    /// refusals of this gateway do until then.
+    pub(crate) fn lengthen(&self, wants: &Wants, draw: &mut Draw, now: Timestamp) {
+        for (wanted, standing) in wants.iter().zip(&mut draw.standings) {
+            if wanted.shape.lease().is_some()
+                && let Verdict::Deny {
+                    retry_after: Some(wait),
+                } = &mut standing.verdict
+                && let Some(bound) = self.shard(wanted.name.hash).lock().get(&wanted.name.hash)
+            {
+                *wait = (*wait).max(bound.until.since(now));
+            }
+        }
+    }
+
     /// Forgets every bound: the limits have changed, or an operator has reset buckets.
     pub(crate) fn forget(&self) {
         for shard in &self.shards {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::batch::Unanswered;
+use crate::batch::{Correction, Unanswered};
 
 use tollgate_limit::{Micros, Timestamp};
 
@@ -48,6 +48,13 @@ impl Deadline {
 
     pub(crate) fn keep_unanswered(&self, draw: Option<Arc<Unanswered>>) {
         *self.unanswered.lock() = draw;
+    }
+
+    /// Records the refunds of leased units that the request took beside a draw that the store may have made.
+    pub(crate) fn keep_leased(&self, refunds: Vec<Correction>) {
+        if let Some(draw) = &*self.unanswered.lock() {
+            *draw.leased.lock() = refunds;
+        }
     }
 
     /// The last draw, if the store has not answered it.

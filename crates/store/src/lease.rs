@@ -6,7 +6,7 @@
 //! next lease before the last one is used up, as large as the grants during the last lease, so that
 //! requests seldom wait, and one call renews the leases of many buckets. It returns the rest of a
 //! lease at its end, and all leases when it stops, each once: the units of a return that is lost,
-//! of a lease whose reply comes too late, and of a gateway that dies count as used.
+//! of a lease whose reply never comes, and of a gateway that dies count as used.
 //!
 //! A request on several limits first takes its leased units here, then asks the store for the rest,
 //! and puts the units back unless it is granted: all or nothing, also in a cluster, where the
@@ -22,9 +22,9 @@ mod slot;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use parking_lot::{Mutex, RwLock};
 
 pub(crate) use self::held::{Held, Pending};
@@ -46,7 +46,9 @@ const LEAST: u64 = 16;
 /// How often the leases are checked for expired ones.
 pub(crate) const SWEEP: Micros = Micros(10_000);
 
-type Shard = std::collections::HashMap<u128, Arc<Held>, RandomState>;
+/// Names are hashes under a secret, so that no caller can choose which of them collide; and a seed of
+/// `prove/fleet` visits them in one order.
+type Shard = std::collections::HashMap<u128, Arc<Held>, FixedState>;
 
 /// The leases of one gateway.
 #[derive(Debug)]
@@ -59,17 +61,11 @@ pub(crate) struct Leases {
     /// How many gateways use the store, as far as is known.
     gateways: AtomicU32,
     shards: Vec<RwLock<Shard>>,
-    live: Mutex<Live>,
+    /// Whether the gateway is stopping: a lease that arrives now is returned.
+    closed: AtomicBool,
     tasks: Mutex<Vec<Errand>>,
     swept: AtomicU64,
     pub(crate) counters: LeaseCounters,
-}
-
-#[derive(Debug, Default)]
-struct Live {
-    held: Vec<Arc<Held>>,
-    /// The gateway is stopping: a lease that arrives now is returned.
-    closed: bool,
 }
 
 #[derive(Debug)]
@@ -105,7 +101,7 @@ impl Leases {
             least: LEAST,
             gateways: AtomicU32::new(1),
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            live: Mutex::default(),
+            closed: AtomicBool::new(false),
             tasks: Mutex::default(),
             swept: AtomicU64::new(0),
             counters: LeaseCounters::default(),
@@ -139,17 +135,16 @@ impl Leases {
 
     /// Whether leased units of the bucket that is `wanted` are held here.
     pub(crate) fn holds(&self, wanted: &Wanted) -> bool {
-        let shard = self.shards[(wanted.name.hash as usize >> 7) % SHARDS].read();
-        shard
-            .get(&wanted.name.hash)
-            .is_some_and(|held| held.leases() > 0)
+        let shard = self.shard(wanted.name.hash).read();
+        let held = shard.get(&wanted.name.hash);
+        held.is_some_and(|held| held.leases() > 0)
     }
 
     /// The entry for leases of the bucket that is `wanted`; `None`: it is not leased, or the table
     /// is full.
     fn held(&self, wanted: &Wanted) -> Option<Arc<Held>> {
         let terms = *wanted.shape.lease()?;
-        let shard = &self.shards[(wanted.name.hash as usize >> 7) % SHARDS];
+        let shard = self.shard(wanted.name.hash);
         if let Some(held) = shard.read().get(&wanted.name.hash)
             && Arc::ptr_eq(held.shape(), &wanted.shape)
         {
@@ -176,7 +171,7 @@ impl Leases {
 
     /// Returns the leases of the bucket with this name, whose key has an override.
     pub(crate) fn let_go(&self, hash: u128) {
-        let shard = &self.shards[(hash as usize >> 7) % SHARDS];
+        let shard = self.shard(hash);
         if shard.read().contains_key(&hash)
             && let Some(held) = shard.write().remove(&hash)
         {
@@ -231,13 +226,15 @@ impl Leases {
 
     /// Returns all leases: the gateway is stopping.
     pub(crate) fn give_all_back(&self) {
-        let live = {
-            let mut live = self.live.lock();
-            live.closed = true;
-            std::mem::take(&mut live.held)
-        };
-        live.iter().for_each(|held| self.retire(held));
+        self.closed.store(true, Ordering::Release);
+        self.each(|held| self.retire(held));
         self.counters.out.store(0, Ordering::Relaxed);
+    }
+
+    fn each(&self, mut visit: impl FnMut(&Arc<Held>)) {
+        for shard in &self.shards {
+            shard.read().values().for_each(&mut visit);
+        }
     }
 
     /// Whether there are leases to be managed.
@@ -257,17 +254,18 @@ impl Leases {
         self.swept.store(now.as_micros(), Ordering::Relaxed);
         let is_renewal = |errand: &Errand| matches!(errand, Errand::Renew(_));
         let renews = self.tasks.lock().iter().any(is_renewal);
-        let (mut live, mut out) = (self.live.lock(), 0);
-        live.held.retain(|held| {
+        let mut out = 0;
+        self.each(|held| {
+            if held.leases() == 0 {
+                return;
+            }
             for returned in held.empty_ended(now) {
                 self.give_back(returned);
             }
             if renews && held.is_half_used(now, self.least, self.share(held.terms())) {
                 held.renew(self);
             }
-            let leases = held.count_or_unlist();
-            out += leases;
-            leases > 0
+            out += held.leases();
         });
         self.counters.out.store(out, Ordering::Relaxed);
     }
@@ -291,20 +289,21 @@ impl Leases {
         taken.collect()
     }
 
-    /// A lease has arrived. If the gateway is stopping and no request waits for it, it is returned.
-    fn installed(&self, held: &Arc<Held>, units: u64, first: bool, awaited: bool) {
+    /// A lease has arrived. If no request waits for it, and the gateway is stopping or the bucket has
+    /// another entry by now, it is returned.
+    fn installed(&self, held: &Arc<Held>, units: u64, awaited: bool) {
         self.counters.leases.fetch_add(1, Ordering::Relaxed);
         self.counters.units.fetch_add(units, Ordering::Relaxed);
         self.counters.out.fetch_add(1, Ordering::Relaxed);
-        let closed = {
-            let mut live = self.live.lock();
-            if first {
-                live.held.push(held.clone());
-            }
-            live.closed
-        };
-        if closed && !awaited {
+        let hash = held.name().hash;
+        let current = self.shard(hash).read().get(&hash).cloned();
+        let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, held));
+        if !awaited && (!is_current || self.closed.load(Ordering::Acquire)) {
             self.retire(held);
         }
+    }
+
+    fn shard(&self, hash: u128) -> &RwLock<Shard> {
+        &self.shards[(hash as usize >> 7) % SHARDS]
     }
 }

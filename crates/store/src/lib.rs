@@ -27,9 +27,9 @@ pub mod redis;
 pub mod remote;
 mod wire_form;
 mod simple;
-#[cfg(feature = "simulated")]
+#[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "simulated"))]
+#[cfg(any(test, feature = "postgres", feature = "mysql", feature = "simulated"))]
 mod sql;
 pub mod tls;
 

@@ -108,7 +108,7 @@ pub struct Call {
 }
 
 impl Call {
-    fn of(batch: &Batch, gateway: u64) -> Self {
+    pub(crate) fn of(batch: &Batch, gateway: u64) -> Self {
         let mut receipt = Receipt::default();
         receipt.number = batch.receipt.number;
         let batch = Batch {
@@ -133,7 +133,7 @@ impl Call {
 }
 
 #[derive(Debug)]
-pub struct Reply(Answer);
+pub struct Reply(pub(crate) Answer);
 
 /// Why a message got no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::database::{Base, Database};
-#[cfg(feature = "simulated")]
+#[cfg(any(test, feature = "simulated"))]
 pub(crate) use self::leased::forget as forget_leases;
 use super::batch::{LaneState, Servers, lane};
 use super::lease::Leases;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::record::{Answer, Bucket, Decided, Record, Request, Sums};
 use crate::scene::{Fault, MILLISECOND, SECOND, Scene, Story, Time, Without};
 use crate::world::{Event, Line, START, World};
 
-const ANSWER_WITHIN: Micros = Micros(20_000);
+pub const ANSWER_WITHIN: Micros = Micros(20_000);
 
 /// The outcome of a run.
 #[derive(Debug)]
@@ -101,7 +101,6 @@ struct Process {
 
 struct Fleet {
     scene: Rc<Scene>,
-    without: Without,
     world: Rc<RefCell<World<Caller>>>,
     record: Rc<RefCell<Record>>,
     processes: Vec<Option<Process>>,
@@ -125,7 +124,6 @@ impl Fleet {
         });
         let mut fleet = Self {
             weights: weights.collect(),
-            without,
             world,
             record: Rc::new(RefCell::new(Record::new(trace))),
             processes: (0..scene.gateways).map(|_| None).collect(),
@@ -159,10 +157,7 @@ impl Fleet {
 
     fn start(&mut self, gateway: usize) {
         let (scene, now) = (self.scene.clone(), self.world.borrow().now);
-        let speed = match self.without {
-            Without::Clock => 50_000,
-            _ => 1_000_000 + self.random.u64(0..2_000) - 1_000,
-        };
+        let speed = 1_000_000 + self.random.u64(0..2_000) - 1_000;
         // Gateways do not agree on what time it is.
         let clock = Clock::manual(Timestamp::from_micros(
             START + self.random.u64(..60 * SECOND),
@@ -350,10 +345,9 @@ impl Fleet {
         let hash = record.judge(&self.scene);
         record.sums.messages = world.messages - self.counted.unwrap_or(0);
         if self.scene.story == Story::Late {
-            let known_lost = self.processes.iter().flatten().map(Process::known_lost);
-            record.check_missing(
-                known_lost.sum::<u64>() * self.scene.cost_most * self.scene.limits.len() as u64,
-            );
+            let most = self.scene.cost_most * self.scene.limits.len() as u64;
+            let known_lost = |process: &Process| process.known_lost(most);
+            record.check_missing(self.processes.iter().flatten().map(known_lost).sum());
         }
         let calm = self.scene.story == Story::Calm && !self.scene.are_leased();
         if calm && record.sums.refused_wrongly > 0 {
@@ -391,8 +385,8 @@ impl Fleet {
 }
 
 impl Process {
-    /// The corrections and draws that it has counted as lost, and leased units.
-    fn known_lost(&self) -> u64 {
+    /// The units that it has counted as lost, where a request has `most`.
+    fn known_lost(&self, most: u64) -> u64 {
         let store = self.limiter.shared();
         let counters = store.counters();
         let requests = [
@@ -400,9 +394,11 @@ impl Process {
             &counters.corrections_dropped,
             &counters.corrections_unconfirmed,
         ];
-        let leases = store.lease_counters().map(|leases| &leases.forfeited);
-        let all = requests.into_iter().chain(leases);
-        all.map(|counter| counter.load(Ordering::Relaxed)).sum()
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let forfeited = store
+            .lease_counters()
+            .map(|leases| count(&leases.forfeited));
+        requests.map(count).iter().sum::<u64>() * most + forfeited.unwrap_or(0)
     }
 
     fn set_clock(&self, now: Time) {

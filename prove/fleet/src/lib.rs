@@ -43,10 +43,9 @@ mod tests {
 
     #[test]
     fn fleet_without_one_guard_is_found() {
-        use Without::{GiveBack, Mark};
+        use Without::{Count, GiveBack, Mark};
         let (more, missing) = ("grants of a bucket of", "units are missing");
-        // (The count of leases is the model's: `prove/model`.)
-        for (without, finding) in [(Mark, more), (GiveBack, missing)] {
+        for (without, finding) in [(Mark, more), (Count, more), (GiveBack, missing)] {
             let is_found = |seed: &u64| {
                 let found = run(*seed, without).violations;
                 found.iter().any(|violation| violation.contains(finding))

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Some("runs") => runs(number(2, 0), number(1, 100_000)),
         Some("seed") => seed(number(1, 0)),
         Some("table") => {
-            table::print(&[10, 64, 100]);
+            table::print(&[10, 64, 100, 1000]);
             ExitCode::SUCCESS
         }
         _ => {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 
+use tollgate_limit::lease::PARTS;
 use tollgate_limit::{Algorithm, Limit, Micros};
 
+use crate::fleet::ANSWER_WITHIN;
 use crate::judge::{Grant, Numbers, Reference};
-use crate::scene::{Scene, Story, Time};
+use crate::scene::{MILLISECOND, SECOND, Scene, Story, Time};
 
 /// A bucket: the index of its limit, and its key.
 pub type Bucket = (usize, usize);
@@ -168,6 +170,18 @@ impl Record {
             request.cost,
             matches!(decided, Decided::Granted | Decided::Shared),
         );
+        if let Decided::Refused(Some(wait)) = decided
+            && scene.story == Story::Calm
+            && wait.0 > longest_wait(request, scene)
+        {
+            let words = format!("{request:?} is to wait {} us", wait.0);
+            self.violations.push(words);
+        }
+        // (Timers tick in milliseconds, and a lane without a connection looks at its queue every 5 ms.)
+        if scene.answers_in_time() && now - asked > ANSWER_WITHIN.0 + 10 * MILLISECOND {
+            let words = format!("{request:?} was decided after {} us", now - asked);
+            self.violations.push(words);
+        }
         let mut could_pay = true;
         for bucket in &request.buckets {
             let key = self.key(*bucket, scene);
@@ -244,10 +258,11 @@ impl Record {
             return;
         };
         let exact = key.reference.level_at(asked).div_euclid(key.numbers.p);
+        // Beside leases a bucket refills only up to the room that they leave.
+        let parts = if limit.lease { PARTS as i64 } else { i64::MAX };
+        let not_refilled = key.numbers.full / key.numbers.p / parts;
         match left {
-            // What a late call has leased may be lost, up to a tenth of the burst each time.
-            Some(_) if limit.lease => {}
-            Some(left) => self.missing += (exact - left).max(0),
+            Some(left) => self.missing += (exact - left - not_refilled).max(0),
             None => self
                 .violations
                 .push(format!("{bucket:?} cannot be looked at")),
@@ -308,4 +323,23 @@ impl Record {
         }
         self.hash.finish()
     }
+}
+
+/// The longest wait that a refusal may state: until an empty bucket can pay, and a second more for a leased one.
+fn longest_wait(request: &Request, scene: &Scene) -> Time {
+    let of = |bucket: &Bucket| {
+        let limit = &scene.limits[bucket.0];
+        let Numbers { n, p, .. } = Numbers::of(limit);
+        // Until a leased bucket is asked again for a costlier request, all are refused.
+        let cost = if limit.lease {
+            scene.cost_most
+        } else {
+            request.cost
+        };
+        let own = (cost as i64 * p / n) as Time;
+        // It counts from the moment that a message came, by a clock that drifts.
+        let inexact = 2 * scene.delay.1 + own / 500 + MILLISECOND;
+        own + inexact + if limit.lease { SECOND } else { 0 }
+    };
+    request.buckets.iter().map(of).max().unwrap_or(0)
 }

@@ -17,12 +17,10 @@ pub const SECOND: Time = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     Nothing,
-    /// The server forgets leases at once: what comes back of them is lost.
+    /// The server forgets leases at once, so that buckets refill beside them.
     Count,
     /// A promoted replica keeps the mark of its data.
     Mark,
-    /// The clocks of gateways go at a twentieth of their speed, far beyond one part in a thousand.
-    Clock,
     /// What was charged for a request that was refused, or whose client left, is not given back.
     GiveBack,
 }
@@ -134,15 +132,18 @@ impl Scene {
         let shares = matches!(story, Story::Shares | Story::Outage);
         // A correction that is sent again after a fail-over may be made twice: the book says it.
         let sql = random.bool() && story != Story::FailOver;
-        let burst = random.u64(20..200);
+        // One bucket that all share, which is full between the waves of its callers.
+        let is_hot = random.u8(..3) == 0;
+        let burst = random.u64(20..if is_hot { 400 } else { 200 });
         let refill = match story {
             Story::Late => random.u64(60..600),
+            _ if is_hot => random.u64(1..4),
             _ => random.u64(1..20),
         };
         let period = Micros(refill * SECOND);
         let each = limit("each", &terms(burst, burst, period), shares, random.bool());
         let mut limits = vec![Arc::new(each)];
-        let keys = random.usize(1..20);
+        let keys = if is_hot { 1 } else { random.usize(1..20) };
         if random.u8(..3) == 0 {
             let burst = burst * keys as u64;
             let terms = terms(burst / 2, burst, period);
@@ -254,6 +255,17 @@ impl Scene {
     /// Whether units may come back long after they were drawn, because an answer was late or its client gone.
     pub fn is_late(&self) -> bool {
         self.tail > 0
+    }
+
+    /// Whether every request is decided in time: no gateway stands still, and time makes no steps.
+    pub fn answers_in_time(&self) -> bool {
+        let stops = |(_, fault): &(Time, Fault)| {
+            matches!(
+                fault,
+                Fault::Stop { .. } | Fault::Step(_) | Fault::FailOver { .. }
+            )
+        };
+        !self.faults.iter().any(stops)
     }
 
     pub fn are_leased(&self) -> bool {

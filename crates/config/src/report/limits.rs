@@ -271,10 +271,11 @@ fn lease(limit: &Limit) -> String {
         return String::new();
     };
     format!(
-        ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest; with more than {} \
-         gateways every request asks the store)",
+        ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest; a gateway \
+         that grants them asks the store every {} ms or more often; with more than {} gateways every request asks it)",
         terms.most,
         (terms.counted().0 + SLOT.0) / 1000,
+        terms.life.0 / 1000,
         terms.gateways_most()
     )
 }

@@ -43,7 +43,7 @@ counters! {
         units = "store_leased_units": "Units of limits in leases taken from the shared store",
         grants = "store_lease_grants": "Times a request's leased units were found in the process",
         given_back = "store_lease_units_given_back": "Leased units that went back unused",
-        forfeited = "store_lease_units_forfeited": "Leased units that were left and lost",
+        forfeited = "store_lease_units_forfeited": "Leased units that were lost, at most: a return, or the response with a lease, came late or never",
     }
     out
 }

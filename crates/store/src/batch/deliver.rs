@@ -111,7 +111,12 @@ pub(super) fn deliver(
     }
     for (ask, answer) in answers {
         match answer {
-            Ok(draw) => grant(shared, ask, draw, is_late),
+            Ok(mut draw) => {
+                if !draw.granted {
+                    shared.bounds.lengthen(&ask.wants, &mut draw, received);
+                }
+                grant(shared, ask, draw, is_late);
+            }
             Err(error) => fail(shared, ask, error),
         }
     }

@@ -1,13 +1,12 @@
 //! Sends calls, and waits for their responses while requests wait.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 
 use super::assemble::{Flight, assemble};
 use super::deliver::{deliver, fail};
@@ -42,6 +41,8 @@ type Grounded = (Trouble, Vec<Correction>);
 #[must_use = "requests wait for the decisions"]
 pub(super) struct Flown {
     landed: Vec<Landed>,
+    /// Whether a call had a response.
+    is_alive: bool,
     pub(super) failed: Vec<Grounded>,
 }
 
@@ -66,7 +67,7 @@ impl Flown {
             }
         }
         // A server that has responded to some of the calls is alive.
-        if late && outcome.is_ok() && self.landed.is_empty() {
+        if late && outcome.is_ok() && !self.is_alive {
             outcome = Err(Trouble::Late);
         }
         (self.landed, outcome)
@@ -95,24 +96,32 @@ impl Departing {
     }
 
     /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made. A call
-    /// that is late is waited for only if somebody is to be told of it: then its response still says
-    /// what it drew for requests that were refused meanwhile.
+    /// that is late is waited for only if somebody is to be notified of it: then its response still says
+    /// what it drew for requests that were refused meanwhile, and the other calls are delivered here.
     pub(super) async fn fly<L: Link>(
         self,
         shared: &LaneState,
         link: &L,
         connection: &L::Connection,
-        late: Option<oneshot::Sender<()>>,
+        late: Option<&Notify>,
     ) -> Flown {
-        let late = RefCell::new(late);
         let mut flown = Flown {
             landed: Vec::with_capacity(self.0.len()),
+            is_alive: false,
             failed: Vec::new(),
         };
         let calls = self.0.into_iter();
-        let calls = calls.map(|flight| fly(shared, link, connection, flight, &late));
+        let calls = calls.map(|flight| fly(shared, link, connection, flight, late));
         each(calls, |ended| match ended {
-            Ok(landed) => flown.landed.push(landed),
+            Ok(landed) => {
+                flown.is_alive = true;
+                // Where late calls are waited for, the requests of other calls do not wait with them.
+                if late.is_none() {
+                    flown.landed.push(landed);
+                } else if let Err(trouble) = landed.deliver(shared) {
+                    flown.failed.push((trouble, Vec::new()));
+                }
+            }
             Err(failed) => flown.failed.push(failed),
         })
         .await;
@@ -127,7 +136,7 @@ async fn fly<L: Link>(
     link: &L,
     connection: &L::Connection,
     mut flight: Flight,
-    late: &RefCell<Option<oneshot::Sender<()>>>,
+    late: Option<&Notify>,
 ) -> Result<Landed, Grounded> {
     let sent = Sent {
         clock: shared.clock.now(),
@@ -147,12 +156,11 @@ async fn fly<L: Link>(
             // Corrections with a receipt are sent again, and must not be made by both calls.
             None if batch.receipt.number > 0 => Err(Trouble::Late),
             None => {
-                let late = late.borrow_mut().take();
                 match late.zip(Straggler::new(shared)) {
                     None => Err(Trouble::Late),
                     Some((late, _one)) => {
                         // The lane goes on without it.
-                        let _ = late.send(());
+                        late.notify_one();
                         flight.is_late = true;
                         let within = tokio::time::timeout(STRAGGLES, call);
                         within.await.unwrap_or(Err(Trouble::Late))

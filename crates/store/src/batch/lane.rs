@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::attempts::Attempts;
@@ -293,10 +293,11 @@ async fn depart<L: Link>(
     connection: &Rc<L::Connection>,
     departing: Departing,
 ) -> Result<(), Trouble> {
-    let (tell, late) = oneshot::channel();
+    let late = Rc::new(Notify::new());
+    let notify = late.clone();
     let (shared, link, connection) = (shared.clone(), link.clone(), connection.clone());
     let flying = tokio::task::spawn_local(async move {
-        let flown = departing.fly(&shared, &*link, &connection, Some(tell));
+        let flown = departing.fly(&shared, &*link, &connection, Some(&notify));
         let (landed, outcome) = flown.await.settle(&shared);
         let delivered = landed.into_iter().map(|landed| landed.deliver(&shared));
         delivered.fold(outcome, Result::and)
@@ -306,7 +307,7 @@ async fn depart<L: Link>(
         outcome = flying => {
             outcome.unwrap_or_else(|_| Err(Trouble::Corrupt("a call did not end well".into())))
         }
-        Ok(()) = late => Err(Trouble::Late),
+        () = late.notified() => Err(Trouble::Late),
     }
 }
 

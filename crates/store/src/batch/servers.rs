@@ -103,8 +103,14 @@ impl Servers {
     /// The request of `deadline` was refused: what the store turns out to have charged is given
     /// back.
     pub(crate) fn forgo(&self, deadline: &Deadline) {
-        match deadline.take_unanswered().map(|draw| draw.forgo()) {
-            Some(DrawState::Granted(drawn)) => {
+        let Some(unanswered) = deadline.take_unanswered() else {
+            return;
+        };
+        for refund in std::mem::take(&mut *unanswered.leased.lock()) {
+            self.corrected_at(&refund.name).correct(refund);
+        }
+        match unanswered.forgo() {
+            DrawState::Granted(drawn) => {
                 let (wants, draw) = &*drawn;
                 for (wanted, change) in charged(wants, draw) {
                     let shared = self.corrected_at(&wanted.name);
@@ -112,8 +118,8 @@ impl Servers {
                     shared.settle(wanted.name, Arc::clone(&wanted.shape), change, corrects);
                 }
             }
-            Some(DrawState::Unknown) => self.common.count_unknown_draw(),
-            Some(DrawState::Waits | DrawState::Forgone) | None => {}
+            DrawState::Unknown => self.common.count_unknown_draw(),
+            DrawState::Waits | DrawState::Forgone => {}
         }
     }
 

@@ -27,7 +27,6 @@ use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
 use crate::wire_form::Names;
 use made::{Made, granted, granting, turns};
-use tollgate_limit::bucket::State;
 use tollgate_limit::fixtures::{limit, terms};
 use tollgate_limit::{Claim, Kind, Limit, Micros};
 

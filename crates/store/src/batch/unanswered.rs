@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{LaneState, Reply, Wanted, Wants};
+use super::{Correction, LaneState, Reply, Wanted, Wants};
 use crate::wire_form::WireForm;
 use tollgate_limit::{Change, Corrects, Draw, Kind};
 
 /// A draw that the store may have made. The request and the call share it, because the request
 /// knows whether it was admitted without the store, and the call learns what was drawn.
 #[derive(Debug, Default)]
-pub(crate) struct Unanswered(Mutex<DrawState>);
+pub(crate) struct Unanswered {
+    state: Mutex<DrawState>,
+    /// The refunds of leased units that the request took beside the draw, to be made if it is refused.
+    pub(crate) leased: Mutex<Vec<Correction>>,
+}
 
 #[derive(Debug, Default)]
 pub(crate) enum DrawState {
@@ -30,12 +34,12 @@ pub(crate) enum DrawState {
 impl Unanswered {
     /// The request was refused. Returns what was known of its draw before.
     pub(crate) fn forgo(&self) -> DrawState {
-        std::mem::replace(&mut *self.0.lock(), DrawState::Forgone)
+        std::mem::replace(&mut *self.state.lock(), DrawState::Forgone)
     }
 
     /// The call was answered: the units were charged. Returns them if they are to be given back.
     pub(super) fn granted(&self, wants: Wants, draw: Draw) -> Option<(Wants, Draw)> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match *state {
             DrawState::Forgone => Some((wants, draw)),
             DrawState::Waits | DrawState::Granted(..) | DrawState::Unknown => {
@@ -47,7 +51,7 @@ impl Unanswered {
 
     /// The call will not be answered. Returns whether the request was refused.
     pub(super) fn lost(&self) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let was_refused = matches!(*state, DrawState::Forgone);
         if !was_refused {
             *state = DrawState::Unknown;

@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::held::{Held, Origin};
 use super::{Leases, Ordering};
-use crate::batch::{Servers, Wants};
+use crate::batch::{Adjust, Correction, Servers, Wants};
 use crate::{Deadline, StoreError};
-use tollgate_limit::{Draw, Standing, Timestamp};
+use tollgate_limit::{Change, Corrects, Draw, Standing, Timestamp};
 
 /// Units taken from a lease for a request that another limit may still refuse. They are put back
 /// unless it is granted.
@@ -19,6 +19,16 @@ struct Taken<'a> {
     origin: Origin,
     cost: u64,
     kept: bool,
+}
+
+impl Taken<'_> {
+    /// Leaves the units charged, whatever becomes of the request; returns what refunds them.
+    fn keep(&mut self, at: Timestamp) -> Correction {
+        self.kept = true;
+        let change = Change::Refund { units: self.cost };
+        let adjust = Adjust::Change(change, Corrects::draw_of(at));
+        Correction::of(*self.held.name(), Arc::clone(self.held.shape()), adjust)
+    }
 }
 
 impl Drop for Taken<'_> {
@@ -128,9 +138,10 @@ impl Servers {
                 Ok(asked) => asked,
                 Err(error) => {
                     // If the store may have charged the rest, the whole request counts as charged:
-                    // a share that grants it does not owe the leased units either.
-                    for one in &mut taken {
-                        one.kept = error.may_have_charged();
+                    // a share that grants it does not owe the leased units either. If it is refused,
+                    // they are refunded.
+                    if error.may_have_charged() {
+                        deadline.keep_leased(taken.iter_mut().map(|one| one.keep(at)).collect());
                     }
                     return Err(error);
                 }

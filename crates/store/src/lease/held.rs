@@ -60,8 +60,6 @@ struct Asking {
     /// Requests that wait for units, and the number of units for each. They are notified of the
     /// response.
     waiting: Vec<(u64, oneshot::Sender<()>)>,
-    /// Whether the bucket is in the list of those that hold leases.
-    listed: bool,
     /// Units of each lease that requests hold while another limit decides. The store goes on counting
     /// them when the lease is returned.
     in_hand: [u64; 2],
@@ -282,18 +280,8 @@ impl Held {
     }
 
     pub(super) fn leases(&self) -> u64 {
-        self.slots
-            .iter()
-            .map(|slot| u64::from(slot.is_held()))
-            .sum()
-    }
-
-    /// Leases held. Without any, the bucket is removed from the list of those that hold leases.
-    pub(super) fn count_or_unlist(&self) -> u64 {
-        let mut asking = self.asking.lock();
-        let held = self.leases();
-        asking.listed = held > 0;
-        held
+        let held = self.slots.iter().map(|slot| u64::from(slot.is_held()));
+        held.sum()
     }
 
     /// Whether nothing is held and there was no demand for a while.

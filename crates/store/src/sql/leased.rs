@@ -174,7 +174,7 @@ impl Parts {
 }
 
 /// Makes a row with leases one without any: a mistake that the simulation of a fleet must find.
-#[cfg(feature = "simulated")]
+#[cfg(any(test, feature = "simulated"))]
 pub(crate) fn forget(row: &mut Vec<i64>) {
     if row.get(1) == Some(&KIND) {
         row.truncate(HEAD + OWN);

@@ -1,27 +1,23 @@
-//! Gateways that lease a total beside limits of each caller, on one server that is made up of the pure core.
+//! Gateways that lease a total beside limits of each caller, on one simulated server.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use super::*;
-use crate::wire_form::{Name, StoredState, WireForm};
-use tollgate_limit::lease::{Leased, Request};
-use tollgate_limit::{Algorithm, Terms, TokenBucket};
+use crate::simulated::{self, Call};
+use tollgate_limit::Terms;
 
 const TOTAL: u64 = 3000;
 
-/// The total's bucket, and those of callers.
-pub(super) struct Buckets {
+/// A server whose calls take a random time.
+pub(super) struct Slow {
     clock: Clock,
-    bucket: TokenBucket,
-    total: Leased,
-    others: HashMap<u128, Option<StoredState>>,
+    server: simulated::Server,
     random: fastrand::Rng,
     /// How often it was called.
     pub(super) calls: u64,
 }
 
-pub(super) type Server = Rc<RefCell<Buckets>>;
+pub(super) type Server = Rc<RefCell<Slow>>;
 
 pub(super) async fn call(server: &Server, batch: &Batch) -> Answer {
     let pause = server.borrow_mut().random.u32(..20);
@@ -31,13 +27,11 @@ pub(super) async fn call(server: &Server, batch: &Batch) -> Answer {
     answer
 }
 
-impl Buckets {
-    pub(super) fn new(clock: &Clock, bucket: &TokenBucket, seed: u64) -> Self {
+impl Slow {
+    pub(super) fn new(clock: &Clock, seed: u64) -> Self {
         Self {
             clock: clock.clone(),
-            bucket: bucket.clone(),
-            total: Leased::full(bucket, START),
-            others: HashMap::new(),
+            server: simulated::Server::new(START),
             random: fastrand::Rng::with_seed(seed),
             calls: 0,
         }
@@ -45,47 +39,23 @@ impl Buckets {
 
     fn answer(&mut self, batch: &Batch) -> Answer {
         self.calls += 1;
-        let now = self.clock.now();
-        for (_, back) in &batch.returns {
-            self.total.give_back(&self.bucket, *back, now);
-        }
-        self.total.refill(&self.bucket, now);
-        let state = |(name, shape): &(Name, Arc<WireForm>)| match shape.lease() {
-            Some(_) => Some(State::Level(self.total.level)),
-            None => self.others.get(&name.hash).cloned().flatten(),
-        };
-        let before: Vec<Option<StoredState>> = batch.buckets.iter().map(state).collect();
-        let mut after = before.clone();
-        let granted = decide(batch, &[], &mut after, now);
-        for ((name, shape), state) in batch.buckets.iter().zip(after) {
-            match (shape.lease(), state) {
-                (Some(_), Some(State::Level(level))) => self.total.level = level,
-                (Some(_), _) => {}
-                (None, state) => drop(self.others.insert(name.hash, state)),
-            }
-        }
-        let lease = |(bucket, asked): &(u32, Request)| {
-            let terms = batch.buckets[*bucket as usize]
-                .1
-                .lease()
-                .expect("only the total is leased");
-            self.total.lease(&self.bucket, terms, *asked, now)
-        };
-        let leased = batch.leases.iter().map(lease).collect();
-        Answer {
-            now,
-            before,
-            granted,
-            leased,
-            unreadable: Vec::new(),
-        }
+        self.server.decide(&Call::of(batch, 0), self.clock.now()).0
     }
 
-    /// Whole units in the server, once nothing is leased.
-    fn left(&mut self) -> u64 {
-        self.total.refill(&self.bucket, self.clock.now());
-        assert_eq!(self.total.out(), 0);
-        u64::try_from(self.total.level.level).expect("no debt") / self.bucket.quota().p
+    /// The whole units of a bucket.
+    fn left(&mut self, wants: &Wants) -> u64 {
+        let [wanted] = &wants[..] else {
+            unreachable!("one bucket")
+        };
+        let batch = Batch {
+            buckets: vec![(wanted.name, wanted.shape.clone())],
+            ..Batch::default()
+        };
+        let Answer { now, before, .. } = self.answer(&batch);
+        wanted
+            .shape
+            .standing(before[0].as_ref(), 0, now)
+            .remaining()
     }
 }
 
@@ -116,10 +86,7 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
                 },
             )
         };
-        let Algorithm::TokenBucket(bucket) = &total.algorithm else {
-            unreachable!("a token bucket")
-        };
-        let server: Server = Rc::new(RefCell::new(Buckets::new(&clock, bucket, seed)));
+        let server: Server = Rc::new(RefCell::new(Slow::new(&clock, seed)));
         let (local, names) = (tokio::task::LocalSet::new(), Rc::new(Names::new(b"secret")));
         let granted = Rc::new(Cell::new(0));
         let mut gateways = Vec::new();
@@ -182,7 +149,8 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
             .await
             .expect("what is left goes back");
         clock.advance(Micros::from_secs(2));
-        let left = server.borrow_mut().left();
+        let wants = names.wants(&[Claim::new(&total, b"", 1)]);
+        let left = server.borrow_mut().left(&wants);
         // (A return that comes late by the gateway's clock may be in time by the store's, which counts to the end of a slot.)
         let kept = granted.get() + left;
         assert!(
@@ -292,5 +260,8 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         };
         let there = (0..9).take_while(|_| alone().is_ready()).count();
         assert_eq!(there, left);
+        // Once the request is refused, the unit that counted as spent is refunded.
+        servers.forgo(&deadline);
+        assert_eq!(there + shared.corrections_queued(), 5);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use super::leased::{Buckets, Server, call};
+use super::leased::{Server, Slow, call};
 use super::*;
-use tollgate_limit::{Algorithm, Terms};
+use tollgate_limit::Terms;
 
 /// What gateways did on one bucket.
 #[derive(Debug, Default)]
@@ -35,10 +35,7 @@ async fn run(gateways: u64, every_ms: u64, (rate, burst): (u64, u64), lease: boo
             },
         )
     };
-    let Algorithm::TokenBucket(bucket) = &total.algorithm else {
-        unreachable!("a token bucket")
-    };
-    let server: Server = Rc::new(RefCell::new(Buckets::new(&clock, bucket, 7)));
+    let server: Server = Rc::new(RefCell::new(Slow::new(&clock, 7)));
     let names = Names::new(b"secret");
     let local = tokio::task::LocalSet::new();
     let mut servers = Vec::new();

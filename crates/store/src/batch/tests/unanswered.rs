@@ -2,6 +2,8 @@
 
 use std::pin::Pin;
 
+use tokio::sync::Notify;
+
 use super::failing::Failing;
 use super::*;
 
@@ -147,12 +149,12 @@ async fn draw_of_a_refused_request_is_given_back_when_its_late_call_says_that_it
             }
             granted(batch)
         });
-        let (tell, late) = oneshot::channel();
+        let late = Notify::new();
         let departing = Departing::of(&shared, &server, work);
-        let mut flying = pin!(departing.fly(&shared, &server, &(), Some(tell)));
+        let mut flying = pin!(departing.fly(&shared, &server, &(), Some(&late)));
         tokio::select! {
             _ = &mut flying => panic!("it is waited for"),
-            late = late => late.expect("it is late"),
+            () = late.notified() => {}
         }
         match does {
             Does::Leaves => drop(asked),

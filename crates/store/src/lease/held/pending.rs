@@ -70,9 +70,8 @@ impl Pending {
             let until = held.terms.until(at.max(now));
             held.slots[place].fill(units, until, held.terms.deadline(sent));
             held.low.store(units / 4, Ordering::Relaxed);
-            let first = !std::mem::replace(&mut asking.listed, true);
             drop(asking);
-            leases.installed(&held, units, first, !self.waiting.is_empty());
+            leases.installed(&held, units, !self.waiting.is_empty());
         }
         if units < self.request.units.min(leases.least) {
             // There is little to lease: it is asked for again when a few lives have passed.
