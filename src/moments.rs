@@ -1,8 +1,6 @@
 //! Moments in RFC 3339 form, UTC.
 
-use std::time::Duration;
-
-use tollgate_limit::{Micros, Timestamp};
+use tollgate_limit::Timestamp;
 
 /// To the second.
 pub(crate) fn second(at: Timestamp) -> String {
@@ -21,8 +19,4 @@ fn shown(micros: u64, form: &str) -> String {
         .unwrap_or(jiff::Timestamp::MAX)
         .strftime(form)
         .to_string()
-}
-
-pub(crate) fn micros(span: Duration) -> Micros {
-    Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }

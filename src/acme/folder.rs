@@ -17,7 +17,6 @@ use sha2::{Digest, Sha256};
 
 use super::certificate::Leaf;
 use crate::app::state_file::{private, replace_whole};
-use crate::moments::micros;
 use tollgate_config::settings::Acme as Settings;
 use tollgate_limit::{Micros, Timestamp, hex};
 
@@ -60,7 +59,7 @@ impl Record {
     /// Whether no order may be made at `now`. One that was recorded by a clock far ahead does not count.
     pub(super) fn holds_back(&self, now: Timestamp) -> bool {
         let left = self.again().since(now);
-        left > Micros::ZERO && left <= micros(super::WAIT_MAX)
+        left > Micros::ZERO && left <= super::WAIT_MAX.into()
     }
 }
 

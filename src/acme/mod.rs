@@ -23,7 +23,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::admin::Standing;
 use crate::app::watch::FileState;
-use crate::moments::{micros, second};
+use crate::moments::second;
 use crate::own_thread::OwnThread;
 use certificate::Leaf;
 use folder::{Challenge, Folder, Record};
@@ -281,7 +281,7 @@ impl Keeper {
                 let wait = backoff(failures)
                     .max(wait.unwrap_or_default())
                     .min(WAIT_MAX);
-                state.record = Record::failed(failures, now.after(micros(wait)), error);
+                state.record = Record::failed(failures, now.after(wait.into()), error);
                 tracing::error!(
                     error = state.record.error,
                     again = second(state.record.again()),

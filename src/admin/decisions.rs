@@ -53,6 +53,7 @@ pub struct Judged {
     #[serde(flatten)]
     pub key: Key,
     pub cost: u64,
+    /// The currency in millionths of which the limit counts; `null`: it counts units.
     pub currency: Option<String>,
     /// Whether a refusal of this bucket refuses the request.
     pub enforced: bool,

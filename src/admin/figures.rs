@@ -14,6 +14,7 @@ pub struct Figures {
     pub at: String,
     pub phase: String,
     pub generation: u64,
+    /// Why the last reload was refused; `null`: it was not.
     pub last_error: Option<String>,
     pub connections: usize,
     pub limits: Vec<LimitFigures>,

@@ -19,6 +19,7 @@ pub(super) enum Listener {
     Unix(tokio::net::UnixListener),
 }
 
+/// A connection of either kind. Boxed, because there are few.
 pub(super) type Connection = Pin<Box<dyn Duplex>>;
 
 pub(super) fn bind(listen: &Listen) -> io::Result<Socket> {

@@ -27,6 +27,7 @@ pub struct Live {
     pub clock: Clock,
     /// The events of changes, for the clients that read them.
     pub events: Events,
+    /// The last refusals; `None`: none are kept.
     pub refusals: Option<Refusals>,
     pub names: KeyNames,
     /// Whether keys are shown as they are (`log.keys = "plain"`).

@@ -14,10 +14,12 @@ use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Placement};
 use tollgate_policy::Rule;
 
+/// An operator's request to fill buckets or to lift overrides.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResetRequest {
     pub(super) reason: String,
+    /// The limit; `None`: every limit that the identity alone decides.
     pub(super) limit: Option<String>,
     /// Only tells what would be changed.
     #[serde(default)]

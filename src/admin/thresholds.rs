@@ -66,7 +66,7 @@ pub(super) async fn watch(options: Arc<Options>) {
         }
         let more = std::mem::take(&mut seen.events).saturating_sub(LOGGED_MAX);
         if more > 0 {
-            tracing::info!("{more} more keys have used a percentage of their limits");
+            tracing::info!("{more} more percentages of limits were used by keys");
         }
     }
 }

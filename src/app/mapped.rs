@@ -133,6 +133,7 @@ fn defaults_of(server: &settings::Server) -> ProxyDefaults {
     }
 }
 
+/// `None`: no listener uses TLS.
 pub(super) fn tls(server: &settings::Server) -> Option<TlsSettings> {
     if !server
         .listen
@@ -167,6 +168,7 @@ pub(super) fn cold_start(server: &settings::Server) -> ColdStart {
     }
 }
 
+/// `None`: there is no access log.
 pub(super) fn access_log(log: &settings::Log, names: KeyNames) -> Option<access::Options> {
     let to = match &log.access {
         settings::AccessLog::Off => return None,

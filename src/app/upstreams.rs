@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::admin::{Standing, status};
-use crate::moments::{micros, second};
+use crate::moments::second;
 use tollgate_gateway::forward::{ServerHealth, ServerStatus, UpstreamHealth};
 use tollgate_limit::Timestamp;
 use tollgate_policy::Policy;
@@ -17,9 +17,9 @@ pub(super) fn status(
     let server = |one: ServerStatus| status::Server {
         server: one.server,
         state: one.state.map_or("unused", ServerHealth::label),
-        since: one.state.map(|_| second(now.before(micros(one.held_for)))),
+        since: one.state.map(|_| second(now.before(one.held_for.into()))),
         last_error: one.last_error.map(|(ago, error)| status::ServerError {
-            at: second(now.before(micros(ago))),
+            at: second(now.before(ago.into())),
             error,
         }),
     };
@@ -51,7 +51,7 @@ fn standing(status: &ServerStatus, now: Timestamp) -> Standing {
     let Some(state) = status.state else {
         return Standing::HoldsWith("unused".to_owned());
     };
-    let before_now = |ago: Duration| second(now.before(micros(ago)));
+    let before_now = |ago: Duration| second(now.before(ago.into()));
     let mut words = format!("{} since {}", state.label(), before_now(status.held_for));
     if let Some((ago, error)) = &status.last_error {
         words.push_str(&format!("; last error at {}: {error}", before_now(*ago)));

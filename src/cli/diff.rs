@@ -138,7 +138,7 @@ fn lines(config: &Config) -> Vec<Line> {
 }
 
 /// The lines that only one of them has, below their headings: `-` for the old one, `+` for the new one.
-/// The order of lines says nothing.
+/// Their order says nothing: a target of `over_limit` in another place is charged on other limits.
 fn changes<'l>(old: &'l [Line], new: &'l [Line]) -> Vec<(char, &'l str)> {
     let (of_old, of_new): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
     let removed = old.iter().filter(|line| !of_new.contains(line));

@@ -76,7 +76,8 @@ impl Gateway {
         path: &str,
         token: Option<&Token>,
     ) -> Result<T, String> {
-        document_of(self.ask(&Request::read(path), token)?)
+        let (status, body) = self.ask(&Request::read(path), token)?;
+        document_of(status, &body)
     }
 
     /// Asks for a change; an error says why it is not made, or not known to be made.
@@ -92,7 +93,8 @@ impl Gateway {
             path,
             change: Some(body),
         };
-        document_of(self.ask(&request, token)?)
+        let (status, body) = self.ask(&request, token)?;
+        document_of(status, &body)
     }
 
     /// Asks the first address that takes a connection. All together have the time of one gateway,
@@ -212,11 +214,11 @@ pub(super) fn encoded(part: &str) -> String {
     })
 }
 
-fn document_of<T: DeserializeOwned>((status, body): (u16, String)) -> Result<T, String> {
+fn document_of<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, String> {
     if status != 200 {
-        return Err(reason(&body));
+        return Err(reason(body));
     }
-    serde_json::from_str(&body).map_err(|error| {
+    serde_json::from_str(body).map_err(|error| {
         format!(
             "its response cannot be read (is this an admin listener, and of the same version?): {error}"
         )

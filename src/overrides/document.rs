@@ -44,7 +44,9 @@ pub(crate) struct Entry {
 /// What an override does: other numbers, or no limit, or a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
+    /// The rate; `null`: the limit's own.
     pub rate: Option<String>,
+    /// The burst; `null`: the limit's own.
     pub burst: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,

@@ -73,7 +73,6 @@ impl<K: OnServer> Subject for Shared<K> {
             options.synchronous_commit = false;
             options.key_secret = fastrand::u128(..).to_le_bytes().to_vec();
         };
-        // (All on the first node of several: each node has a mark of its own.)
         let store = K::KIND.connect_with(&server.url(), pin).await;
         Some(Self {
             store,

@@ -256,6 +256,7 @@ fn reloads_under_load_lose_no_request_and_refill_no_bucket() {
                 })
             })
             .collect();
+        let mut kept = gateway.connect();
         for round in 0..40_u64 {
             // Numbers, routes, and what is beside them change; now and then the file is bad.
             let before = answered.load(Ordering::Relaxed);
@@ -264,6 +265,9 @@ fn reloads_under_load_lose_no_request_and_refill_no_bucket() {
             let extra =
                 format!("[[routes]]\nmatch = \"/round-{round}\"\nupstream = \"builtin:echo\"\n");
             gateway.reload(&config(rate, &extra)).expect("a good file");
+            // A connection that was open before has the routes of now, and no others.
+            let status = |round| kept.request("GET", &format!("/round-{round}"), &[]).status;
+            assert_eq!([round, round + 1].map(status), [200, 404]);
             if round % 5 == 0 {
                 gateway.reload("nonsense").expect_err("a bad file");
             }

@@ -351,9 +351,9 @@ pub fn records_what_it_replaced(server: Server) {
         for (place, gateway) in (0..).zip(&gateways) {
             let together = &together;
             scope.spawn(move || {
+                together.wait();
                 for number in 0..EACH {
                     let burst = 100 + place * EACH + number;
-                    together.wait();
                     let body = json!({ "reason": "r", "burst": burst, "for": "1h" });
                     change(gateway.admin, "PUT", &body);
                 }

@@ -70,7 +70,7 @@ pub async fn shares_one_limit_exactly(server: Server) {
     match server.kind() {
         StoreKind::Mysql => {
             drop(server.sql(
-                "SET GLOBAL transaction_isolation = 'SERIALIZABLE'; SET GLOBAL autocommit = 0",
+                "SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE; SET GLOBAL autocommit = 0",
             ))
         }
         StoreKind::Postgres => drop(

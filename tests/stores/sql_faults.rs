@@ -89,7 +89,10 @@ pub async fn makes_its_tables_once(server: Server) {
         .collect();
     for store in &stores {
         assert!(store.ready(PATIENCE).await, "{:?}", store.health());
-        assert_eq!(store.health().last_error, "");
+        let error = store.health().last_error;
+        // Without advisory locks two may meet: one reports that, and connects again.
+        let may_meet = server.kind() == StoreKind::Proxy;
+        assert!(error.is_empty() || may_meet, "{error}");
     }
     assert_eq!(
         drain(&stores[0], &bucket("k", 0, 3, HOUR, 3), b"k").await,

@@ -104,6 +104,7 @@ impl Account {
         })
     }
 
+    /// Takes out the charges that a later report can correct; `None`: all are final.
     pub fn take_open(&mut self) -> Option<(Permit, Owed)> {
         let Judged::Permitted(permit) = &mut self.judged else {
             return None;

@@ -34,6 +34,7 @@ pub struct Used {
     pub limit: Arc<str>,
     /// What it is charged in the end.
     pub units: u64,
+    /// The currency in millionths of which `units` are; `None`: they are no money.
     pub currency: Option<Arc<str>>,
     /// `None`: its response states no tokens.
     pub tokens: Option<Tokens>,

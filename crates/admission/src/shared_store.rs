@@ -300,6 +300,7 @@ fn with_parameters(store: &Store, url: &str) -> String {
     format!("{path}?{}", parts.join("&"))
 }
 
+/// `text` with everything but ASCII letters and digits percent-encoded.
 fn encoded(text: &str) -> String {
     percent_encoded(text, |byte| byte.is_ascii_alphanumeric())
 }

@@ -73,6 +73,7 @@ pub(crate) struct Reservation {
 }
 
 impl UnderWay {
+    /// Notes that a request reserves `units` of a bucket, and ends at `end` at the latest.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         bucket: Bucket,

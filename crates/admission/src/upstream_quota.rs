@@ -51,6 +51,7 @@ pub fn follow(
     }
 }
 
+/// The remaining units of a quota, and the time for which they must suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     units: u64,

@@ -24,6 +24,7 @@ pub struct Descriptor {
     pub key: String,
     pub value: Option<String>,
     pub rate_limit: Option<RateLimit>,
+    /// Whether its limit never refuses.
     pub shadow_mode: bool,
     /// Whether its limit refuses only together with all other such limits.
     pub quota_mode: bool,

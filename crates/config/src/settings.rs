@@ -50,6 +50,7 @@ pub enum Topology {
     Cluster,
 }
 
+/// A test in the file: requests in virtual time, and the expected results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {
     pub name: String,

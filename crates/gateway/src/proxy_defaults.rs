@@ -17,6 +17,7 @@ pub struct ProxyDefaults {
     pub body_rate: u64,
     /// A body that was awaited for less than this in total may arrive at any rate.
     pub body_grace: Micros,
+    /// The number of concurrent requests; `None`: no limit of its own.
     pub requests: Option<usize>,
     pub held_bodies: usize,
     /// Protocols to which a connection may be upgraded, in lower case.

@@ -127,7 +127,7 @@ impl Lines {
 fn controls(bytes: &[u8]) -> usize {
     let count = |piece: &[u8]| {
         let controls = piece.iter().map(|&byte| u8::from(is_control(byte)));
-        controls.fold(0_u8, |sum, one| sum + one)
+        controls.sum::<u8>()
     };
     let pieces = bytes.chunks(128);
     pieces.map(|piece| usize::from(count(piece))).sum()

@@ -60,6 +60,7 @@ impl Limit {
     }
 }
 
+/// A limit with its name and what is said above it.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) name: String,

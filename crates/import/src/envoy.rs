@@ -17,6 +17,7 @@ const MEANT: [&str; 6] = [
     "method",
 ];
 
+/// A limit that was made, and the requests it is for.
 struct Made {
     limit: String,
     headers: Vec<(String, String)>,

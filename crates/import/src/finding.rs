@@ -72,6 +72,7 @@ impl Outcome {
     }
 }
 
+/// One way in which a limit and its translation differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub what: String,

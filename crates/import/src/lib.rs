@@ -58,6 +58,7 @@ impl Peer {
     }
 }
 
+/// A file's name, as messages call it, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
     pub name: String,

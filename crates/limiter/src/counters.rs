@@ -174,6 +174,7 @@ impl Counters {
         }
     }
 
+    /// Counts a decision; `granted`: the buckets were charged.
     pub(super) fn count(&self, claims: &[Claim<'_>], outcomes: &[Outcome], granted: bool) {
         let stripe = STRIPE.with(|stripe| *stripe);
         for (claim, outcome) in claims.iter().zip(outcomes) {

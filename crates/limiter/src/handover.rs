@@ -22,6 +22,7 @@ pub trait Successor: Send + Sync + 'static {
     fn settle(&self, settlement: &Settlement<'_>);
 }
 
+/// The state of a handover, shared by every generation of a limiter.
 #[derive(Default)]
 pub(super) struct Handover {
     /// Whether the state is another one than [`State::Here`]: so a correction costs one atomic load.

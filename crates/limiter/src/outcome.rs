@@ -156,6 +156,7 @@ impl Outcomes {
         Self(claims.iter().map(Outcome::of).collect())
     }
 
+    /// Whether a block refuses the request, so that no bucket is asked.
     pub(crate) fn are_blocked(&self) -> bool {
         self.iter().any(|outcome| outcome.block().is_some())
     }

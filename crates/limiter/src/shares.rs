@@ -178,6 +178,7 @@ impl Shares {
         }
     }
 
+    /// Corrects a draw; `is_owed`: its units are owed to `store`.
     pub(super) fn settle(&self, settlement: Settlement<'_>, store: &impl Store, is_owed: bool) {
         let Settlement {
             limit, key, change, ..

@@ -89,6 +89,7 @@ impl Drop for Deadline {
     }
 }
 
+/// The error of a future that was not ready in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time given ran out")]
 pub struct Elapsed;

@@ -16,7 +16,7 @@ use tollgate_limit::Limit;
 
 /// The parts of a policy, each checked by itself: every index is one of a part, a route names a limit once, has at most
 /// [`TARGETS_MAX`](crate::TARGETS_MAX) targets, and draws from no more buckets than one draw supports, and claims have
-/// settings for verifying tokens.
+/// settings for verifying tokens. [`Policy::build`] panics otherwise.
 #[derive(Debug)]
 pub struct PolicyParts {
     pub address: AddressPolicy,

@@ -96,6 +96,7 @@ impl<'r> Descriptor<'r> {
         asked.filter(|_| !said)
     }
 
+    /// The value of a header that appears exactly once.
     fn once(&self, name: &HeaderName) -> Option<&'r [u8]> {
         only_line(self.headers, name)
             .ok()?

@@ -153,6 +153,7 @@ pub struct Resolved {
     /// The part of a bucket's key for this identity; empty when skipped.
     pub key: KeyBytes,
     pub caller: Option<Arc<Caller>>,
+    /// The tier of clients identified by address here, because their key is missing or unknown.
     pub address_tier: Option<Arc<str>>,
 }
 

@@ -35,11 +35,13 @@ pub struct Upstream {
     pub proxy_protocol: ProxyProtocol,
 }
 
+/// Timeouts of an upstream, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     pub connect: Micros,
     pub response: Micros,
     pub idle: Micros,
+    /// How long an idle connection is kept at most.
     pub keep_alive: Micros,
     /// From the request's head to the response's end; `None`: no bound of its own.
     pub total: Option<Micros>,
@@ -55,6 +57,7 @@ pub struct Health {
     pub unhealthy_after: u32,
 }
 
+/// Passive ejection: a server that fails requests is not used for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eject {
     pub failures: u32,

@@ -78,6 +78,7 @@ pub struct Key {
     pub refused: u64,
 }
 
+/// What the candidate judges otherwise than the policy it is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Against {
     /// Refused by the candidate only.

@@ -170,25 +170,22 @@ struct AtRate {
 
 impl AtRate {
     fn new(by_key: &ByKey, is_flood: &[bool], rate: &Rate, refuse: u64, is_censored: bool) -> Self {
-        let bursts = by_key.bursts(rate, false);
-        let mut ordinary: Vec<u64> = Vec::new();
-        let mut refused: Vec<u64> = ladder().map(|_| 0).collect();
-        for ((key, is_flood), need) in by_key.keys.iter().zip(is_flood).zip(&bursts) {
-            if key.requests > 0 && !is_flood {
-                ordinary.push(*need);
-            }
-            for (burst, refused) in ladder().zip(&mut refused) {
-                *refused += u64::from(burst < *need);
-            }
-        }
+        let mut bursts = by_key.bursts(rate, false);
+        let keys = by_key.keys.iter().zip(is_flood).zip(&bursts);
+        let ordinary = keys.filter(|((key, is_flood), _)| key.requests > 0 && !**is_flood);
+        let mut ordinary: Vec<u64> = ordinary.map(|(_, need)| *need).collect();
         ordinary.sort_unstable();
+        bursts.sort_unstable();
+        let served = |burst| bursts.partition_point(|need| *need <= burst);
+        let refused = ladder().map(|burst| (bursts.len() - served(burst)) as u64);
+        let refused = refused.collect();
         let lost = u128::from(refuse) * (ordinary.len() as u128) / 1_000_000;
         let place = ordinary
             .len()
             .saturating_sub(usize::try_from(lost).unwrap_or(0) + 1);
         Self {
             rate: rate.clone(),
-            all: bursts.iter().copied().max().unwrap_or(0),
+            all: bursts.last().copied().unwrap_or(0),
             ordinary: ordinary.last().copied().unwrap_or(0),
             admitted: is_censored.then(|| by_key.bursts(rate, true).into_iter().max().unwrap_or(0)),
             tight: ordinary.get(place).copied().unwrap_or(1).max(1),

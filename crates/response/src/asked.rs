@@ -11,6 +11,7 @@ pub struct RefusalForm {
     rare: Option<Box<Rare>>,
 }
 
+/// Rarely present properties that decide the form of a refusal.
 #[derive(Clone, Debug, Default)]
 struct Rare {
     grpc: Option<HeaderValue>,

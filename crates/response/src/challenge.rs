@@ -5,6 +5,7 @@ use http::{HeaderValue, StatusCode};
 use tollgate_policy::Policy;
 use tollgate_policy::identity::{Identity, IdentityRefusal, Source};
 
+/// The challenge for a caller that its identity refuses; `None` for a refusal that is no 401.
 pub fn challenge(policy: &Policy, refusal: &IdentityRefusal) -> Option<HeaderValue> {
     if refusal.status() != StatusCode::UNAUTHORIZED {
         return None;

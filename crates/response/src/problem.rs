@@ -97,6 +97,7 @@ const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
 
+/// A decision's id as text: 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionId([u8; 16]);
 

@@ -229,6 +229,7 @@ impl QuotaFields {
     }
 }
 
+/// The value of `Retry-After` for a wait: whole seconds, rounded up, never 0.
 pub const fn retry_after_secs(wait: Micros) -> u64 {
     let seconds = wait.ceil_secs();
     if seconds == 0 { 1 } else { seconds }
@@ -280,6 +281,7 @@ fn element(value: &mut Vec<u8>, place: usize) {
     }
 }
 
+/// Writes an integer; structured fields allow at most 15 digits.
 fn number(value: &mut Vec<u8>, number: u64) {
     value.extend_from_slice(
         itoa::Buffer::new()

@@ -327,6 +327,7 @@ fn grpc_encoded(text: &str) -> String {
     percent_encoded(text, |byte| (b' '..=b'~').contains(&byte) && byte != b'%')
 }
 
+/// A number as a header value, with one allocation; `HeaderValue::from` takes two.
 fn number(number: u64) -> HeaderValue {
     HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
 }

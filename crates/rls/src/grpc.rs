@@ -142,6 +142,7 @@ impl<B: Body<Data = Bytes> + Unpin> Requests<B> {
         message.unwrap_or(Err(Status::invalid("the call has no message")))
     }
 
+    /// The next message; `None`: there are no more.
     pub(crate) fn poll_next<M: Message + Default>(
         &mut self,
         cx: &mut Context<'_>,

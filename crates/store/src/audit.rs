@@ -25,6 +25,7 @@ impl Weight {
 /// Clocks that differ by more are reported: nothing depends on it, but one of them is wrong.
 const CLOCK_DISTANCE_MICROS: u64 = 5_000_000;
 
+/// The finding about two clocks that are far apart, in microseconds since the epoch.
 pub(super) fn distant_clock(server: u64, ours: u64) -> Option<Finding> {
     let distance = server.abs_diff(ours);
     let message = format!("the server's clock is {} s from ours", distance / 1_000_000);

@@ -295,12 +295,18 @@ impl Leases {
         self.counters.leases.fetch_add(1, Ordering::Relaxed);
         self.counters.units.fetch_add(units, Ordering::Relaxed);
         self.counters.out.fetch_add(1, Ordering::Relaxed);
-        let hash = held.name().hash;
-        let current = self.shard(hash).read().get(&hash).cloned();
-        let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, held));
-        if !awaited && (!is_current || self.closed.load(Ordering::Acquire)) {
+        if !awaited && (!self.is_current(held) || self.closed.load(Ordering::Acquire)) {
             self.retire(held);
         }
+    }
+
+    /// Whether the table has this entry, so that a sweep returns its leases.
+    fn is_current(&self, held: &Arc<Held>) -> bool {
+        let hash = held.name().hash;
+        let shard = self.shard(hash).read();
+        shard
+            .get(&hash)
+            .is_some_and(|current| Arc::ptr_eq(current, held))
     }
 
     fn shard(&self, hash: u128) -> &RwLock<Shard> {

@@ -107,6 +107,7 @@ impl Drop for OperationsLog {
     }
 }
 
+/// Lines waiting for the thread that writes them. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     shared: Arc<Shared>,

@@ -21,6 +21,7 @@ pub(super) struct Outlet {
     unfinished: Vec<u8>,
 }
 
+/// The number of lines that were not written, and the reason.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) lines: u64,

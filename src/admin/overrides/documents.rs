@@ -109,6 +109,7 @@ pub struct ChangedLimit {
     /// The tier whose numbers apply without an override.
     pub tier: Option<String>,
     pub store: String,
+    /// The override that was in force before; `null`: none.
     pub before: Option<Overridden>,
     /// The one that is in force now, or would be.
     pub after: Option<Overridden>,

@@ -52,6 +52,7 @@ pub(in crate::admin) fn own_line(one: &InForce, begins: bool) -> Line<'_, Entry>
     }
 }
 
+/// What the audit says of the bucket that was changed.
 pub(super) struct Recorded<'c> {
     pub(super) key: Key,
     pub(super) before: Now,

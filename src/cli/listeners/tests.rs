@@ -230,7 +230,7 @@ fn gateway_document_without_a_format_may_come_from_another_listener() {
     struct Document {
         format: u32,
     }
-    let read = document_of::<Document>((200, "{}".to_owned()));
+    let read = document_of::<Document>(200, "{}");
     let why = read.expect_err("it lacks the format");
     assert!(why.contains("is this an admin listener"), "{why}");
 }

@@ -18,6 +18,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
+    /// The format for a Content-Type; `None`: it contains no JSON.
     pub fn of(content_type: &str) -> Option<Self> {
         let kind = content_type.split(';').next().unwrap_or_default();
         let kind = kind.trim().to_ascii_lowercase();

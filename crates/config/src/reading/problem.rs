@@ -86,7 +86,7 @@ impl Problem {
 pub enum Unset {
     #[default]
     Refused,
-    /// A value is assumed, and [`super::Config::assumed`] names the variable: for places without
+    /// A value is assumed, and [`crate::Config::assumed`] names the variable: for places without
     /// secrets.
     Assumed,
 }

@@ -35,6 +35,7 @@ pub struct DescriptorAsked<'a> {
     pub gives_back: bool,
 }
 
+/// The decision about a request of a rate limit service.
 #[derive(Clone, Debug)]
 pub struct DescriptorsDecided {
     pub refused: bool,

@@ -31,6 +31,7 @@ pub(crate) struct Original {
     pub(crate) connection: ConnInfo,
 }
 
+/// What is known of such a request besides its headers.
 pub(super) struct Facts {
     pub(super) method: Method,
     pub(super) target: Uri,

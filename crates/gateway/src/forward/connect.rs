@@ -38,6 +38,7 @@ pub(super) type Http2 = (
     Rc<Ear>,
 );
 
+/// A connection, with the version that both sides agreed on.
 pub(super) enum Opened {
     Http2(Box<Http2>),
     Http1(Box<Connection>),

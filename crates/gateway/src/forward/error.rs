@@ -8,6 +8,7 @@ use tollgate_http1::Malformed;
 use tollgate_limiter::Cause;
 use tollgate_net::client::Failure;
 
+/// The reason why a request got no response from its upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     #[error("cannot connect")]

@@ -49,6 +49,7 @@ impl ServerStatus {
     }
 }
 
+/// The failures of one server that are logged and remembered.
 #[derive(Debug)]
 pub(super) struct Incidents {
     upstream: Arc<str>,

@@ -19,6 +19,7 @@ use tollgate_net::timers;
 
 pub type Connection = Client<Stream, RequestBody>;
 
+/// Idle HTTP/1 connections to one server, and the limit on those in use.
 #[derive(Debug)]
 pub struct Pool {
     idle: RefCell<VecDeque<Idle>>,

@@ -33,6 +33,7 @@ pub struct UpstreamHttp1 {
     bounds: Bounds,
 }
 
+/// The state of the exchange to which a body belongs.
 #[derive(Debug)]
 enum Exchange {
     Answering(Lease),

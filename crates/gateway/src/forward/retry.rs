@@ -9,6 +9,7 @@ use super::request::Outgoing;
 use super::upstreams::UpstreamState;
 use tollgate_policy::upstream::Upstream;
 
+/// The outcome of one try to send a request and to receive its response.
 pub(super) enum AttemptOutcome<'f> {
     Status(u16),
     /// No response of a server, for this reason.

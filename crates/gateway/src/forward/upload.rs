@@ -13,6 +13,7 @@ use crate::forward::body::BodyError;
 use crate::forward::pool::Connection;
 use tollgate_net::client::Failure;
 
+/// A connection whose request is still being sent while its response is read.
 #[derive(Debug)]
 pub(super) struct Upload {
     shared: Rc<RefCell<Shared>>,

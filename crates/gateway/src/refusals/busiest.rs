@@ -18,6 +18,7 @@ pub struct Busy {
     /// The limit, with the numbers of the last event.
     pub limit: Arc<Limit>,
     pub key: KeyBytes,
+    /// The number of events, never too small.
     pub count: u64,
     /// By how much the number may be too large.
     pub error: u64,

@@ -224,9 +224,13 @@ impl Refusals {
 
     pub fn find(&self, id: &str) -> Option<Refusal> {
         let wanted = |number| DecisionId::of(number).as_str() == id;
-        self.workers()
-            .iter()
-            .find_map(|worker| worker.lock().ring.find(wanted))
+        self.rings().find_map(|ring| ring.find(wanted))
+    }
+
+    /// The refusals of each worker, copied by reference, so that no worker waits while they are searched.
+    fn rings(&self) -> impl Iterator<Item = Ring> {
+        let workers = self.workers().into_iter();
+        workers.map(|worker| worker.lock().ring.clone())
     }
 
     /// How many refusals are kept, and when the oldest was decided.
@@ -291,8 +295,8 @@ impl Refusals {
             let keys = keys.filter(|busy| wanted(&busy.key));
             found.extend(keys.map(|busy| (busy.limit, busy.key)));
         }
-        for worker in self.workers() {
-            worker.lock().ring.buckets(wanted, &mut found);
+        for ring in self.rings() {
+            ring.buckets(wanted, &mut found);
         }
         found
     }

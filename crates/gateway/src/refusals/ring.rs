@@ -7,7 +7,7 @@ use super::{Example, JudgedLimit, Latest, Refusal, RefusedRequest};
 use tollgate_limit::{KeyBytes, Limit, Timestamp};
 use tollgate_policy::Policy;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ring {
     /// The refusals under each policy, in the order in which they were decided; the newest policy is
     /// the last one. A refusal does not name its policy, because all workers would write its count.

@@ -26,7 +26,9 @@ pub struct GatewayState {
     pub current: Arc<ArcSwap<Snapshot>>,
     pub clock: Clock,
     pub metrics: Metrics,
+    /// The access log; `None` if there is none.
     pub access: Option<AccessLog>,
+    /// The last refusals; `None` without an admin listener.
     pub refusals: Option<Refusals>,
     /// The number of requests in progress, counted where it is bounded.
     pub requests: Arc<AtomicUsize>,
@@ -79,6 +81,7 @@ impl Side {
 /// would be another cache line that all cores write.
 pub(crate) type HeldSnapshot = Rc<Arc<Snapshot>>;
 
+/// The snapshot in force, as this worker last loaded it.
 struct Current {
     cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
     held: HeldSnapshot,

@@ -17,6 +17,7 @@ use tollgate_response::{Denial, challenge};
 use tollgate_telemetry::access::Escaped;
 use tollgate_telemetry::metrics::{Labels, Metrics};
 
+/// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
 pub struct DecideSettings {
     pub trusted: NetSet,

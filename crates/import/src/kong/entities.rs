@@ -153,9 +153,14 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
     let mut add = |consumer: &str, key: &str| {
         let digest = hex::digits(&Sha256::digest(key.as_bytes()));
         if callers.len() < 5_000 && !callers.iter().any(|caller| caller.digest == digest) {
+            // Kong's consumers may be nameless; a caller has a name.
+            let name = match consumer {
+                "" => format!("consumer-{}", &digest[..8]),
+                name => name.to_owned(),
+            };
             callers.push(Caller {
                 digest,
-                name: consumer.to_owned(),
+                name,
                 limits: Vec::new(),
             });
         }

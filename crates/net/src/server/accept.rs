@@ -27,6 +27,7 @@ use crate::timers;
 use crate::tls::ServerTls;
 use crate::worker::{Task, Worker};
 
+/// A listener, with the settings and the handler for its connections.
 pub(super) struct Acceptor<H> {
     pub(super) address: Arc<Address>,
     pub(super) tls: Option<Arc<ServerTls>>,

@@ -71,7 +71,7 @@ impl Plain {
     pub(super) fn dismiss(self, bytes: &[u8]) {
         if let Some(socket) = self.descriptor() {
             let _ = recv(socket, &mut [0; 4096], RecvFlags::DONTWAIT);
-            let _ = send(socket, bytes, SendFlags::DONTWAIT);
+            let _ = send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 }
@@ -92,6 +92,7 @@ impl Transport {
         }
     }
 
+    /// Waits until there is something to read, without reading it. An error counts as readable.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.plain().poll_readable(cx)
     }

@@ -88,6 +88,7 @@ pub enum Event<'e> {
     Opened,
     Refused(&'static str),
     AcceptFailed,
+    /// The head of a request was refused, so it never became a request.
     BadHead(Unread<'e>),
     /// A handler, or a connection outside its handler, panicked.
     Panicked,
@@ -112,6 +113,7 @@ pub struct ConnInfo {
     pub direct: Option<SocketAddr>,
     pub unnamed: bool,
     pub listener: Arc<Address>,
+    /// The result of the TLS handshake; `None`: not encrypted.
     pub tls: Option<TlsInfo>,
     pub http2: bool,
     /// Receives interim responses, if they can be sent: not over HTTP/2.

@@ -73,6 +73,7 @@ impl Socket {
         }
     }
 
+    /// Waits until there is something to read, without reading it. An error counts as readable.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.registered() {
             Ok(stream) => stream.poll_read_ready(cx).map(drop),

@@ -110,6 +110,7 @@ impl Workers {
         self.phase.send_replace(Phase::Stop);
     }
 
+    /// Waits until every worker has ended. Blocks the thread.
     pub fn join(mut self) {
         self.join_threads();
     }

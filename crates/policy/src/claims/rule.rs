@@ -12,6 +12,8 @@ use crate::body::usage::{PerToken, Usage};
 use crate::body::{BodyFacts, SentBody};
 use tollgate_limit::{Limit, Micros};
 
+/// A limit as the file names it: its variants, how it is split into buckets, and what a request
+/// costs.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub name: Arc<str>,

@@ -33,6 +33,7 @@ pub struct AddressPolicy {
     pub header: ForwardingHeader,
     /// IPv6 clients are distinguished by this many leading bits.
     pub ipv6_prefix: u8,
+    /// Clients with these addresses are never limited.
     pub exempt: NetSet,
 }
 

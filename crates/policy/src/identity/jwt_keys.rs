@@ -31,6 +31,7 @@ impl KeySet {
             parse_secret(text, algorithms)?
         };
         let set = Self::limited(keys, algorithms)?;
+        set.check_alike(algorithms)?;
         let is_useless = |one: &&Algorithm| set.fitting(**one, None).next().is_none();
         if let Some(useless) = algorithms.iter().find(is_useless) {
             return Err(format!(
@@ -55,9 +56,26 @@ impl KeySet {
             key.algorithms
                 .retain(|algorithm| algorithms.contains(algorithm));
         }
+        keys.retain(|key| !key.algorithms.is_empty());
+        if keys.len() > KEYS_MAX {
+            return Err(format!(
+                "there are {} keys; at most {KEYS_MAX} are held",
+                keys.len()
+            ));
+        }
+        Ok(Self { keys })
+    }
+
+    /// Whether no token fits more keys than are tried. (Of a fetched document the first ones are tried:
+    /// an error would keep a withdrawn key in force.)
+    fn check_alike(&self, algorithms: &[Algorithm]) -> Result<(), String> {
         for algorithm in algorithms {
             let mut by_id: HashMap<Option<&str>, usize> = HashMap::new();
-            for key in keys.iter().filter(|key| key.algorithms.contains(algorithm)) {
+            for key in self
+                .keys
+                .iter()
+                .filter(|key| key.algorithms.contains(algorithm))
+            {
                 *by_id.entry(key.id.as_deref()).or_default() += 1;
             }
             let nameless = by_id.remove(&None).unwrap_or(0);
@@ -69,14 +87,7 @@ impl KeySet {
                 ));
             }
         }
-        keys.retain(|key| !key.algorithms.is_empty());
-        if keys.len() > KEYS_MAX {
-            return Err(format!(
-                "there are {} keys; at most {KEYS_MAX} are held",
-                keys.len()
-            ));
-        }
-        Ok(Self { keys })
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {

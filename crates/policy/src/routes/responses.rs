@@ -23,6 +23,7 @@ pub enum Reset {
     #[default]
     Seconds,
     Epoch,
+    /// Milliseconds since the Unix epoch.
     EpochMillis,
 }
 

@@ -172,6 +172,7 @@ pub(crate) fn given(text: &[u8]) -> Option<Text<'_>> {
     (!text.is_empty() && text != b"-").then_some(Cow::Borrowed(text))
 }
 
+/// A number in digits only.
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse().ok().filter(|_| !text.starts_with('+'))

@@ -26,13 +26,11 @@ impl Times {
     /// RFC 3339 and its like: `T` or a blank between, any decimals, a zone or none.
     pub(crate) fn iso(&self, text: &[u8]) -> Option<Moment> {
         let text = std::str::from_utf8(text).ok()?.trim();
-        let text = text
-            .replacen(' ', "T", 1)
-            .replace(' ', "")
-            .replace("UTC", "Z");
         if text.len() < "2015-05-17T10:05:03".len() {
             return None;
         }
+        let time = text.get(11..)?.replace(' ', "").replace("UTC", "Z");
+        let text = format!("{}T{time}", text.get(..10)?);
         let at = match text.parse::<jiff::Timestamp>() {
             Ok(at) => at,
             Err(_) => self.local(text.parse().ok()?)?,
@@ -135,6 +133,14 @@ mod tests {
             (
                 "2023-11-16T19:15:46+01:00",
                 Some((1_700_158_546_000_000, 1_000_000)),
+            ),
+            (
+                "2023-11-16T18:15:46 UTC",
+                Some((1_700_158_546_000_000, 1_000_000)),
+            ),
+            (
+                "2023-11-16 18:15:46.680 +0000",
+                Some((1_700_158_546_680_000, 1_000)),
             ),
             ("1700158546.680", Some((1_700_158_546_680_000, 1_000))),
             ("1700158546680", Some((1_700_158_546_680_000, 1_000))),

@@ -84,6 +84,7 @@ impl Out<'_> {
     }
 }
 
+/// The headers that we write, in the order of [`OURS`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
     RateLimit,

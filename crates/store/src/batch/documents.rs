@@ -64,6 +64,7 @@ pub(crate) struct ToldDocument {
     pub(crate) written: bool,
     /// The text, unless its epoch is the one that is known.
     pub(crate) text: Option<String>,
+    /// Where it is kept; `None`: not known.
     pub(crate) origin: Option<Origin>,
 }
 
@@ -153,6 +154,7 @@ impl Documents {
     }
 }
 
+/// The task that watches the document over a connection. It ends when this is dropped.
 pub(super) struct Watching(tokio::task::JoinHandle<()>);
 
 impl Drop for Watching {

@@ -10,6 +10,7 @@ use super::{Adjust, CORRECTIONS_MAX, Correction, LaneState, Wanted, Wants};
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Corrects, Draw};
 
+/// A concurrency limit's bucket and the places held in it.
 pub(super) type Places = (Name, Arc<WireForm>, u64);
 
 impl LaneState {

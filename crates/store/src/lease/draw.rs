@@ -195,8 +195,13 @@ impl Servers {
                 if answered.await.is_err() {
                     return Err(StoreError::Unavailable("no lease could be had".into()));
                 }
-                if let Some(origin) = held.take_in_hand(cost, &leases.clock) {
-                    return Ok(Some(origin));
+                let origin = held.take_in_hand(cost, &leases.clock);
+                if !leases.is_current(held) {
+                    leases.retire(held);
+                    self.call_for_errands(held.name());
+                }
+                if origin.is_some() {
+                    return Ok(origin);
                 }
             }
         };

@@ -71,6 +71,7 @@ struct Replaced {
     own: Arc<Algorithm>,
 }
 
+/// Counts what a table does to stay within its memory.
 #[derive(Debug, Default)]
 struct Counts {
     evictions: AtomicU64,

@@ -64,9 +64,11 @@ const ASK: &str = "
     SELECT TABLE_NAME, COALESCE(ENGINE, ''), TABLE_COMMENT FROM information_schema.TABLES
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('tollgate_buckets', 'tollgate_gateways', 'tollgate_twin')";
 
+/// Whether it names a cluster; a server without one may report zeros.
 fn is_identifier(cluster: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
-    !cluster.is_empty() && cluster.bytes().all(is_part)
+    let is_named = cluster.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
+    is_named && cluster.bytes().all(is_part)
 }
 
 impl Facts {
@@ -223,6 +225,14 @@ mod tests {
             let made = schema.split(&format!("EXISTS {name} (")).nth(1);
             let made = made.and_then(|made| made.split("ENGINE = ").nth(1));
             assert!(made.is_some_and(|made| made.starts_with(engine)), "{name}");
+        }
+    }
+
+    #[test]
+    fn mysql_cluster_is_one_that_has_an_identifier() {
+        assert!(is_identifier("0d7a4c1e-cc1f-11f0-9a3c-2b6f5f7a1e90"));
+        for none in ["", "00000000-0000-0000-0000-000000000000", "1') --"] {
+            assert!(!is_identifier(none), "{none}");
         }
     }
 

@@ -27,6 +27,7 @@ pub(super) enum Failed {
     Ended,
 }
 
+/// A session. Its task ends with it, and closes the connection.
 pub(super) struct Client {
     queue: mpsc::UnboundedSender<Statements>,
     /// Why its connection ended, once it has.

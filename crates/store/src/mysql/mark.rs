@@ -5,8 +5,8 @@
 //! the server empties. If any of this fails, grants may have been forgotten, and a new mark records
 //! that.
 //!
-//! The nodes of a Galera cluster share one mark, without a twin, because they lose no row that was
-//! committed: it is valid while it is in the tables, and they are those of the same cluster.
+//! The nodes of a Galera cluster share one mark, without a twin, because while one of them runs they lose
+//! no row that was committed: it is valid while it is in the tables, and they are those of the same cluster.
 
 use mysql_async::Row;
 

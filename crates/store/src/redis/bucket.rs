@@ -73,6 +73,7 @@ impl Terms {
     }
 }
 
+/// The response to `batch`; `None`: it is invalid.
 pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let (now, rest) = reply.split_first_chunk::<8>()?;
     let (buckets, taken) = rest.split_at_checked(BUCKET * batch.buckets.len())?;

@@ -77,6 +77,9 @@ const ELSEWHERE_FOR: Micros = Micros(250_000);
 /// The most buckets for which that is remembered.
 const ELSEWHERE_MAX: usize = 4096;
 
+/// For how long a conflict about the document is tried again; an operator waits for it, and no request.
+const DOCUMENT_WITHIN: Micros = Micros::from_secs(2);
+
 /// After so many heartbeats a gateway without requests sweeps instead.
 const IDLE_SWEEP_EVERY: u32 = 9;
 
@@ -236,6 +239,27 @@ async fn housekeep<D: Database>(database: &D, session: &D::Session) -> Result<()
     Ok(())
 }
 
+/// Tries again after a conflict, for as long as `within`: the server has rolled back, so nothing is
+/// charged or written twice.
+async fn retried<D: Database, T>(
+    database: &D,
+    within: Micros,
+    attempt: impl AsyncFn() -> Result<T, D::Fault>,
+) -> Result<T, D::Fault> {
+    let options = &database.base().options;
+    let until = options.clock.now().after(within);
+    let mut attempts = 0;
+    loop {
+        match attempt().await {
+            Err(fault) if D::is_conflict(&fault) && options.clock.now() < until => {
+                attempts += 1;
+                tokio::time::sleep(pause_before(attempts)).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 impl<D: Database> Link for D {
     type Connection = D::Session;
 
@@ -253,22 +277,11 @@ impl<D: Database> Link for D {
     }
 
     async fn call(&self, session: &D::Session, batch: &Batch) -> Result<Answer, Trouble> {
-        let Base { options, .. } = self.base();
         // Its requests are told of a conflict, which has charged nothing, before their time is over.
-        let within = Micros(options.answer_within.0 / 4 * 3);
-        let until = options.clock.now().after(within);
-        let mut attempts = 0;
-        loop {
-            match self.decide(session, batch).await {
-                Ok(answer) => return Ok(answer),
-                // Rolled back by the server: nothing was charged, so a retry charges once.
-                Err(fault) if D::is_conflict(&fault) && options.clock.now() < until => {
-                    attempts += 1;
-                    tokio::time::sleep(pause_before(attempts)).await;
-                }
-                Err(fault) => return Err(D::trouble(session, fault, true)),
-            }
-        }
+        let within = Micros(self.base().options.answer_within.0 / 4 * 3);
+        let decided = retried(self, within, async || self.decide(session, batch).await);
+        let trouble = |fault| D::trouble(session, fault, true);
+        decided.await.map_err(trouble)
     }
 
     async fn ended(&self, session: &D::Session) {
@@ -301,11 +314,15 @@ impl<D: Database> Link for D {
         new: Option<&NewDocument>,
     ) -> Result<ToldDocument, Trouble> {
         let written = match new {
-            Some(new) => self.replace_document(session, new).await,
+            Some(new) => {
+                let replace = async || self.replace_document(session, new).await;
+                retried(self, DOCUMENT_WITHIN, replace).await
+            }
             None => Ok(false),
         };
         let written = written.map_err(|fault| D::trouble(session, fault, true))?;
-        match self.present_document(session, known).await {
+        let present = async || self.present_document(session, known).await;
+        match retried(self, DOCUMENT_WITHIN, present).await {
             Ok(received) => Ok(ToldDocument {
                 written,
                 ..received

@@ -112,6 +112,7 @@ pub(super) fn open(
     })
 }
 
+/// The row of a bucket, and when it may be deleted; `None`: the bucket is full.
 pub(super) fn close(
     shape: &WireForm,
     bucket: &Opened,

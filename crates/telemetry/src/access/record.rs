@@ -28,6 +28,7 @@ impl Default for &Escaped {
     }
 }
 
+/// One finished request. Borrowed: nothing is copied before it is formatted.
 #[derive(Clone, Debug, Default)]
 pub struct Record<'r> {
     /// When its head had arrived, microseconds since the Unix epoch.

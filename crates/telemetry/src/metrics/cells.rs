@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use super::histogram::{Histogram, OVERHEAD_BOUNDS, REQUEST_BOUNDS};
 use super::{Metrics, RouteSlot, UpstreamSlot};
 
+/// The writing end of one worker's counters. It can be sent to another thread, but not shared.
 #[derive(Debug)]
 pub struct Worker {
     cells: Arc<WorkerCells>,
@@ -26,6 +27,8 @@ impl Worker {
         }
     }
 
+    /// Counts a request on this route, with the status of its response and its duration of `micros`
+    /// microseconds.
     pub fn finished(&self, route: RouteSlot, status: u16, micros: u64) {
         let cells = self.cells.routes.at(route.0);
         cells.responses.count(status, micros);
@@ -35,10 +38,13 @@ impl Worker {
         add(&self.cells.routes.at(route.0).passed_on, 1);
     }
 
+    /// Counts the gateway's own part of a request, `micros` microseconds.
     pub fn overhead(&self, micros: u64) {
         self.cells.overhead.observe_alone(micros);
     }
 
+    /// Counts an upstream's response with this status, `micros` microseconds after the request was
+    /// sent to it.
     pub fn upstream(&self, upstream: UpstreamSlot, status: u16, micros: u64) {
         let cells = self.cells.upstreams.at(upstream.0);
         cells.responses.count(status, micros);

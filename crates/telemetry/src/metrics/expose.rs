@@ -131,6 +131,7 @@ impl Collector for Process {
     }
 }
 
+/// Metrics with their names, in the order in which they are written.
 type Families = Vec<(&'static str, Family)>;
 
 fn requests(

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// A histogram of durations. `N` is the number of bounds plus one: the last bucket has no bound.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     bounds: &'static [u64],

@@ -129,6 +129,7 @@ impl Metrics {
 }
 
 impl Labels {
+    /// The slot of the route with this index; `None`: the request matched no route.
     pub fn route(&self, index: Option<usize>) -> RouteSlot {
         let slot = index.and_then(|index| self.routes.get(index));
         slot.copied().unwrap_or_default()

@@ -113,6 +113,7 @@ impl Table {
     }
 }
 
+/// A line of at most `columns`; with the sequences of a terminal if `styled`.
 pub(super) fn line(cells: &[Cell], columns: usize, styled: bool) -> String {
     let (mut text, mut left) = (String::new(), columns);
     for cell in cells {

@@ -35,9 +35,11 @@ pub struct Ended<'e> {
 pub enum BodyOutcome<'e> {
     Whole,
     Broken(&'e BodyError),
+    /// It was dropped because the client left.
     Dropped,
 }
 
+/// A body with a guard that is notified of its end, including a drop.
 pub struct Guarded<B: Body, G: Guard> {
     body: B,
     guard: Option<G>,

@@ -3,6 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+/// A stream whose event with the usage is taken out.
 #[derive(Debug, Default)]
 pub(super) struct UsageEvent {
     /// The beginning of an event that has not ended.

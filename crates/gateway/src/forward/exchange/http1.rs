@@ -96,6 +96,7 @@ pub(super) async fn http1(
     }
 }
 
+/// The reason why an exchange over HTTP/1 ended without a response.
 enum Stop {
     Failed(Failure<BodyError>),
     Late(ForwardError),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::forward::body::BodyError;
 use crate::forward::minimum_rate::MinimumRate;
 
+/// The state of a body that has been passed to the connection, as the exchange sees it.
 #[derive(Debug)]
 pub(in crate::forward) struct Progress {
     /// How long to wait for the body. Stored here, so that the request does not become larger.

@@ -93,6 +93,7 @@ impl<H: Handler> Setup<H> {
     }
 }
 
+/// Drives an HTTP/2 connection: its deadlines, and its shutdown in a drain.
 struct Drive<'a> {
     state: &'a State,
     settings: &'a Settings,

@@ -149,6 +149,7 @@ impl Core {
             .is_some_and(|(transport, _)| transport.has_unread())
     }
 
+    /// Waits for something to read, without reading it.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.transport {
             Some((transport, _)) => transport.poll_readable(cx),

@@ -16,6 +16,7 @@ use super::state::State;
 use crate::server::ServerState;
 use crate::timers::Deadline;
 
+/// Spawns the streams of an HTTP/2 connection on its worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     idle: Duration,
@@ -44,6 +45,7 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Streams {
     }
 }
 
+/// One stream: the handler of its request, then its response.
 struct Stream<F> {
     future: Pin<Box<F>>,
     /// The deadline for the client to read the last piece.

@@ -12,6 +12,7 @@ pub(super) enum Escape {
     /// After `\u` and this many of its four digits.
     Unicode {
         high: Option<u16>,
+        /// The number of digits so far.
         digits: u8,
         value: u16,
     },
