@@ -87,8 +87,8 @@ impl Folder {
         &self.path
     }
 
-    /// Makes the folder, and takes the lock of those who order; `None`: another one has it. The lock ends with the
-    /// process, however that ends.
+    /// Makes the folder, and takes the lock that allows to order; `None`: another gateway has it. The lock ends with
+    /// the process, however that ends.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
         let challenges = self.path.join(CHALLENGES);
         DirBuilder::new()

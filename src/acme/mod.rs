@@ -1,7 +1,7 @@
 //! The certificate that the gateway orders by itself (ACME, RFC 8555), keeps in a folder and renews.
 //!
-//! The folder is the only channel, also from a gateway to itself. Whoever holds its lock orders, and
-//! writes challenges and the certificate there. Every gateway that shares the folder looks into it
+//! The folder is the only channel, also from a gateway to itself. The gateway that holds its
+//! lock orders, and writes challenges and the certificate there. Every gateway that shares the folder looks into it
 //! each second, answers the challenges that it finds, and shows the certificate that it finds. So it
 //! does not matter which of several gateways the authority reaches.
 //!

@@ -95,9 +95,9 @@ impl Departing {
         Self::again(shared).or_else(|| work.find(|departing| !departing.0.is_empty()))
     }
 
-    /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made. A call
-    /// that is late is waited for only if somebody is to be notified of it: then its response still says
-    /// what it drew for requests that were refused meanwhile, and the other calls are delivered here.
+    /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made. With
+    /// `late`, this waits for a late call, too, and notifies of it: the response still says what the call
+    /// drew for requests that were refused meanwhile. The other calls are delivered here then.
     pub(super) async fn fly<L: Link>(
         self,
         shared: &LaneState,
