@@ -146,7 +146,13 @@ impl Database for MysqlLink {
             if session.client.is_closed() {
                 return Err(Fault::Unfit("the session has ended".into()));
             }
-            match self.decided_there(session, batch).await? {
+            let drawn = match session.cluster {
+                // A Galera node that takes a procedure's transaction back may send no response at all, or one as
+                // if it had committed (codership/mysql-wsrep issues 191 and 313; seen with MariaDB 10.11).
+                Some(_) => Drawn::Left,
+                None => self.decided_there(session, batch).await?,
+            };
+            match drawn {
                 Drawn::Decided(answer) => return Ok(answer),
                 Drawn::Left => self.transaction(session, batch, false).await,
                 Drawn::Scarce => self.transaction(session, batch, true).await,
