@@ -40,7 +40,7 @@ impl Subject for Local {
         self.store = if restart {
             let mut file = Vec::new();
             self.store
-                .save(&mut file, &Remembered::default())
+                .save(None, &mut file, &Remembered::default())
                 .expect("memory takes everything");
             LocalStore::restored(limits, self.clock.clone(), Cursor::new(file))
                 .expect("sound")

@@ -53,7 +53,7 @@ impl Gateway {
     fn restart(&mut self, terms: &Terms) {
         let mut snapshot = Vec::new();
         self.store
-            .save(&mut snapshot, &Remembered::default())
+            .save(None, &mut snapshot, &Remembered::default())
             .expect("memory takes everything");
         self.limits = made(terms, 1 << 20, false);
         self.store = LocalStore::restored(&self.limits, self.clock.clone(), Cursor::new(snapshot))
@@ -268,7 +268,7 @@ fn no_order_of_reloads_grants_any_key_more_than_the_largest_numbers() {
                     let next = if rng.u8(..3) == 0 {
                         let mut snapshot = Vec::new();
                         store
-                            .save(&mut snapshot, &Remembered::default())
+                            .save(None, &mut snapshot, &Remembered::default())
                             .expect("memory takes everything");
                         LocalStore::restored(&new, clock.clone(), Cursor::new(snapshot))
                             .expect("sound")

@@ -56,13 +56,14 @@ impl Account {
 
     /// Records which charges the response can still change, of those for the `rules`.
     pub fn owe(&mut self, policy: &Policy, rules: impl Iterator<Item = usize>) {
-        let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
+        let mut owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
         let over = self
             .route
             .and_then(|route| policy.routes[route].over_limit(self.target));
         let by_response = over.is_some_and(|over| over.model.is_none());
-        let owed = owed.at_prices(&self.claims, policy, by_response);
-        self.owed = owed.with_reservations_of(std::mem::take(&mut self.owed));
+        owed.price(&self.claims, policy, by_response);
+        owed.reservations = std::mem::take(&mut self.owed.reservations);
+        self.owed = owed;
     }
 
     /// Notes what the request reserves, by a draw at `now`, until its response has ended.

@@ -72,18 +72,14 @@ impl Judged {
         claims: &'j Claims,
         limits: &'j [Arc<Limit>],
     ) -> SmallVec<[Fact<'j>; 4]> {
-        // Pushed one by one: `collect` into a small vector checks its capacity each time.
-        let mut facts = SmallVec::new();
-        self.reported(claims, limits).for_each(|(charge, outcome)| {
-            facts.push(Fact {
-                limit: charge.limit,
-                standing: &outcome.standing,
-                cost: charge.cost,
-                violated: outcome.refuses(),
-                key: claims.key(charge),
-            });
+        let facts = self.reported(claims, limits).map(|(charge, outcome)| Fact {
+            limit: charge.limit,
+            standing: &outcome.standing,
+            cost: charge.cost,
+            violated: outcome.refuses(),
+            key: claims.key(charge),
         });
-        facts
+        facts.collect()
     }
 
     pub fn outcome(&self, place: usize) -> &'static str {

@@ -10,10 +10,12 @@
 //!    units are promised is held until they are due (both by `max_wait`).
 //! 5. A caller that its identity refuses is refused only now: it was charged, too.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use crate::under_way::Place;
-use crate::{Account, Judged, RequestView, denial};
+use crate::{Account, Judged, RequestView, UnderWay, denial};
 use tollgate_limit::Timestamp;
 use tollgate_limiter::{Deadline, Deciding, Decision, Denied, Limiter, Unavailable};
 use tollgate_policy::{Claimed, Claims, Identified, IdentityRefusal, WantedFacts};
@@ -61,6 +63,15 @@ pub struct Admission {
     drew_again: Option<Timestamp>,
 }
 
+/// What a step is taken with.
+struct Turn<'t, 'd, 'r> {
+    request: &'t RequestView<'d, 'r>,
+    /// The one that looks and draws.
+    limiter: &'t Limiter,
+    /// The moment at which what the last step asked for was done.
+    now: Timestamp,
+}
+
 /// What was asked for last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
@@ -75,8 +86,8 @@ enum Stage {
 }
 
 impl Admission {
-    /// Goes on with the request. `limiter`: the one that looks and draws; `now`: the moment at which
-    /// what the last step asked for was done.
+    /// Goes on with the request. `limiter`: the one that looks and draws; `now`: the moment at which what
+    /// the last step asked for was done.
     pub fn step(
         &mut self,
         account: &mut Account,
@@ -84,10 +95,15 @@ impl Admission {
         limiter: &Limiter,
         now: Timestamp,
     ) -> Step {
+        let turn = &Turn {
+            request,
+            limiter,
+            now,
+        };
         match self.stage {
-            Stage::Arrived => self.identify(account, request, now),
-            Stage::Looking => self.looked(account, request, limiter, now),
-            Stage::Drawing => self.drawn(account, request, limiter, now),
+            Stage::Arrived => self.identify(account, turn),
+            Stage::Looking => self.looked(account, turn),
+            Stage::Drawing => self.drawn(account, turn),
             Stage::Waiting(_) => self.draw_again(account, now),
             Stage::Holding => self.admit(account, request),
         }
@@ -116,12 +132,8 @@ impl Admission {
         self.refusal.as_ref()
     }
 
-    fn identify(
-        &mut self,
-        account: &mut Account,
-        request: &RequestView<'_, '_>,
-        now: Timestamp,
-    ) -> Step {
+    fn identify(&mut self, account: &mut Account, turn: &Turn<'_, '_, '_>) -> Step {
+        let request = turn.request;
         if let Some(status) = request.turned_away {
             return self.turn_away(account, request, status);
         }
@@ -140,9 +152,9 @@ impl Admission {
             request.length,
             request.seconds,
         ) {
-            Claimed::Complete => self.draw_first(account, request, now),
+            Claimed::Complete => self.draw_first(account, turn),
             Claimed::Refused(refusal) => self.refuse_charged(Refusal::Unidentified(refusal)),
-            Claimed::Unverified if account.claims.is_empty() => self.verify(account, request, now),
+            Claimed::Unverified if account.claims.is_empty() => self.verify(account, turn),
             Claimed::Unverified => self.look_next(),
         }
     }
@@ -161,21 +173,15 @@ impl Admission {
         }
     }
 
-    fn looked(
-        &mut self,
-        account: &mut Account,
-        request: &RequestView<'_, '_>,
-        limiter: &Limiter,
-        now: Timestamp,
-    ) -> Step {
+    fn looked(&mut self, account: &mut Account, turn: &Turn<'_, '_, '_>) -> Step {
         let Judged::Denied(_) = account.judged else {
-            return self.verify(account, request, now);
+            return self.verify(account, turn);
         };
-        if self.pass_on(account, request) {
+        if self.pass_on(account, turn.request) {
             return self.look_next();
         }
         // No target takes the request, so no draw counts the refusals.
-        let at = account.at;
+        let (at, limiter) = (account.at, turn.limiter);
         let count = |claims: &Claims, denied: &mut Denied| {
             limiter.count_refusal(&claims.list(limiter.limits()), denied, at);
         };
@@ -189,12 +195,8 @@ impl Admission {
     }
 
     /// Verifies the signature. The request is decided about from its route's own target on.
-    fn verify(
-        &mut self,
-        account: &mut Account,
-        request: &RequestView<'_, '_>,
-        now: Timestamp,
-    ) -> Step {
+    fn verify(&mut self, account: &mut Account, turn: &Turn<'_, '_, '_>) -> Step {
+        let request = turn.request;
         self.targets.clear();
         if account.target > 0 {
             account.target = 0;
@@ -211,7 +213,7 @@ impl Admission {
             request.length,
             request.seconds,
         ) {
-            Ok(()) => self.draw_first(account, request, now),
+            Ok(()) => self.draw_first(account, turn),
             Err(refusal) => self.refuse_charged(Refusal::Unidentified(refusal)),
         }
     }
@@ -222,16 +224,10 @@ impl Admission {
     }
 
     /// Draws for a target for the first time, or waits behind others for one of its buckets.
-    fn draw_first(
-        &mut self,
-        account: &mut Account,
-        request: &RequestView<'_, '_>,
-        now: Timestamp,
-    ) -> Step {
-        let under_way = request.under_way;
-        self.places = under_way.map_or_else(Vec::new, |under_way| {
-            under_way.places(&account.claims, request.policy)
-        });
+    fn draw_first(&mut self, account: &mut Account, turn: &Turn<'_, '_, '_>) -> Step {
+        let Turn { request, now, .. } = *turn;
+        let places = |under_way: &Arc<UnderWay>| under_way.places(&account.claims, request.policy);
+        self.places = request.under_way.map(places).unwrap_or_default();
         if self.places.iter().any(Place::may_wait) {
             account.deadline.ask_always();
         }
@@ -348,13 +344,12 @@ impl Admission {
         }
     }
 
-    fn drawn(
-        &mut self,
-        account: &mut Account,
-        request: &RequestView<'_, '_>,
-        limiter: &Limiter,
-        now: Timestamp,
-    ) -> Step {
+    fn drawn(&mut self, account: &mut Account, turn: &Turn<'_, '_, '_>) -> Step {
+        let Turn {
+            request,
+            limiter,
+            now,
+        } = *turn;
         if let Some(unavailable) = self.unavailable.take() {
             return Step::Refuse(Refusal::Unavailable(unavailable));
         }
@@ -379,7 +374,7 @@ impl Admission {
             self.places.clear();
         }
         if self.refusal.is_none() && self.pass_on(account, request) {
-            self.draw_first(account, request, now)
+            self.draw_first(account, turn)
         } else {
             self.refuse(account)
         }

@@ -25,7 +25,7 @@ pub struct Owed {
     /// Empty for most requests, and then without an allocation.
     charges: Vec<Charge>,
     /// What is reserved until the charges are settled, at most one for each budget.
-    reservations: Box<[Reservation]>,
+    pub(crate) reservations: Box<[Reservation]>,
 }
 
 /// What a request used of one limit.
@@ -81,16 +81,12 @@ impl Owed {
         }
     }
 
-    /// The same, at the prices of the models that the request asks for, or where `by_response` says
-    /// so of those that the response names. They are kept until the response is settled: another
-    /// file changes nothing for it.
-    #[must_use]
-    pub fn at_prices(mut self, claims: &Claims, policy: &Policy, by_response: bool) -> Self {
-        for drawn in claims
-            .charges()
-            .iter()
-            .filter(|drawn| drawn.price.is_some())
-        {
+    /// Notes the prices of the models that the request asks for, or where `by_response` says so of
+    /// those that the response names. They are kept until the response is settled: another file
+    /// changes nothing for it.
+    pub(crate) fn price(&mut self, claims: &Claims, policy: &Policy, by_response: bool) {
+        let charges = claims.charges().iter();
+        for drawn in charges.filter(|drawn| drawn.price.is_some()) {
             let name = &policy.rules[drawn.rule].name;
             let mut charges = self.charges.iter_mut();
             if let Some(charge) = charges.find(|charge| charge.name == *name)
@@ -100,7 +96,6 @@ impl Owed {
                 charge.by_response = by_response;
             }
         }
-        self
     }
 
     pub(crate) fn hold(&mut self, reservation: Reservation) {
@@ -109,31 +104,14 @@ impl Owed {
         self.reservations = all.into();
     }
 
-    #[must_use]
-    pub(crate) fn with_reservations_of(self, before: Self) -> Self {
-        let reservations = before.reservations;
-        Self {
-            reservations,
-            ..self
-        }
-    }
-
     pub fn is_empty(&self) -> bool {
         self.charges.is_empty()
     }
 
     /// Whether the body must be read for its cost.
     pub fn reads_body(&self) -> bool {
-        let reads = |charge: &Charge| {
-            matches!(
-                &charge.settle,
-                Some(Settle {
-                    from: SettleFrom::Json(_),
-                    ..
-                })
-            )
-        };
-        self.charges.iter().any(reads)
+        let mut settles = self.charges.iter().filter_map(|one| one.settle.as_ref());
+        settles.any(|settle| matches!(settle.from, SettleFrom::Json(_)))
     }
 
     /// Refunds charges that do not count by the response's head, and corrects those that it prices.
@@ -182,9 +160,7 @@ impl Owed {
         }
         used
     }
-}
 
-impl Owed {
     /// Settles by what a trusted program reports in place of a response: its status, and the cost
     /// for each limit. Where it reports nothing, what the limit says of responses without a cost
     /// applies.

@@ -293,10 +293,10 @@ fn with_parameters(store: &Store, url: &str) -> String {
         .split('&')
         .filter(|one| !one.is_empty() && !replaced(one));
     let mut parts: Vec<String> = parts.map(str::to_owned).collect();
-    parts.extend(ours.iter().filter_map(|(name, value)| {
-        let value = percent_encoded((*value)?, |byte| byte.is_ascii_alphanumeric());
-        Some(format!("{name}={value}"))
-    }));
+    parts.extend(
+        ours.iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?)))),
+    );
     format!("{path}?{}", parts.join("&"))
 }
 

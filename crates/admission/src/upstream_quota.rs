@@ -29,12 +29,9 @@ pub fn follow(
         .iter()
         .filter_map(|charge| limiter.rate_feedback(charge.limit))
     {
-        let pause = if asks_for_less {
-            retry_after(headers, now)
-        } else {
-            None
-        };
+        let mut pause = None;
         if asks_for_less {
+            pause = retry_after(headers, now);
             health.troubled(now, pause);
         }
         if !health.obeys_quota() {

@@ -1,7 +1,8 @@
-//! The closed set of algorithms, and `decide`: one exhaustive match.
+//! The closed set of algorithms, each with the same functions. [`Algorithm::judge`] is the specification
+//! that every store translates.
 
 use super::bucket::{Granted, Judged, Next, Report, State};
-use super::claim::{Change, Standing, Verdict};
+use super::claim::Change;
 use super::conditions::Following;
 use super::in_flight::InFlight;
 use super::limit_spec::{Align, Kind, Terms};
@@ -25,14 +26,6 @@ pub enum Algorithm {
     InFlight(InFlight),
 }
 
-/// A decision about one bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decided {
-    pub standing: Standing,
-    /// The bucket afterwards; unchanged when the cost was refused.
-    pub state: Option<State>,
-}
-
 impl Algorithm {
     /// Checks `terms`.
     ///
@@ -41,46 +34,38 @@ impl Algorithm {
     /// meaning for this algorithm.
     pub fn new(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
         let mut errors = terms.meaningless();
-        let made = Self::with(terms);
-        match made {
-            Ok(algorithm) if errors.is_empty() => Ok(algorithm),
-            Ok(_) => Err(errors),
-            Err(more) => {
-                errors.extend(more);
-                Err(errors)
-            }
+        match Self::with(terms) {
+            Ok(algorithm) if errors.is_empty() => return Ok(algorithm),
+            Ok(_) => {}
+            Err(more) => errors.extend(more),
         }
+        Err(errors)
     }
 
     fn with(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
-        if terms.kind == Kind::InFlight {
-            return InFlight::new(terms.amount).map(Self::InFlight);
-        }
-        let rate = Rate::new(terms.amount, terms.period);
-        let quota = Quota::new(rate, terms.burst.unwrap_or(terms.amount))?;
-        let (align, debt, max_wait, shared) = (
-            terms.align.clone(),
-            terms.debt,
-            terms.max_wait,
-            terms.shared,
-        );
-        match terms.kind {
+        let &Terms {
+            debt,
+            max_wait,
+            shared,
+            ..
+        } = terms;
+        let quota = || {
+            let rate = Rate::new(terms.amount, terms.period);
+            Quota::new(rate, terms.burst.unwrap_or(terms.amount))
+        };
+        let stepped = |align| Stepped::new(quota()?, align, debt, max_wait, shared);
+        Ok(match terms.kind {
             Kind::TokenBucket => {
-                TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket)
+                Self::TokenBucket(TokenBucket::new(quota()?, debt, max_wait, shared)?)
             }
-            Kind::Interval => {
-                let align = Align::FirstHit;
-                Stepped::new(quota, align, debt, max_wait, shared).map(Self::Interval)
-            }
-            Kind::FixedWindow => {
-                Stepped::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow)
-            }
+            Kind::Interval => Self::Interval(stepped(Align::FirstHit)?),
+            Kind::FixedWindow => Self::FixedWindow(stepped(terms.align.clone())?),
             Kind::SlidingWindow => {
-                SlidingWindow::new(quota, max_wait, shared).map(Self::SlidingWindow)
+                Self::SlidingWindow(SlidingWindow::new(quota()?, max_wait, shared)?)
             }
-            Kind::SlidingLog => SlidingLog::new(quota, max_wait).map(Self::SlidingLog),
-            Kind::InFlight => InFlight::new(terms.amount).map(Self::InFlight),
-        }
+            Kind::SlidingLog => Self::SlidingLog(SlidingLog::new(quota()?, max_wait)?),
+            Kind::InFlight => Self::InFlight(InFlight::new(terms.amount)?),
+        })
     }
 
     /// The same algorithm with a rate that follows the upstream's health, down to `least`.
@@ -142,20 +127,11 @@ impl Algorithm {
     /// `None`: places of a concurrency limit are held by requests, and only their ends free them.
     pub fn depth(&self) -> Option<u64> {
         let quota = self.quota()?;
-        let (debt, max_wait, settled) = match self {
-            Self::TokenBucket(bucket) => (bucket.debt(), bucket.max_wait(), bucket.settled()),
-            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
-                (bucket.debt(), bucket.max_wait(), bucket.settled())
-            }
-            Self::SlidingWindow(window) => (0, window.max_wait(), window.settled()),
-            Self::SlidingLog(log) => (0, log.max_wait(), log.settled()),
-            Self::InFlight(_) => return None,
-        };
         // Units that waiting requests were promised, and a settlement's floor of one burst.
-        let periods = max_wait.0 / quota.period.0.max(1) + 2;
+        let periods = self.max_wait().0 / quota.period.0.max(1) + 2;
         let promised = quota.amount.saturating_mul(periods);
         let bursts = quota.burst.saturating_mul(2);
-        let depth = [promised, bursts, debt, settled]
+        let depth = [promised, bursts, self.debt(), self.settled()]
             .into_iter()
             .fold(0, u64::saturating_add);
         Some(depth.min(UNITS_MAX))
@@ -176,13 +152,8 @@ impl Algorithm {
     /// a greater cost computed from a request is refused without a retry time.
     pub fn greatest_cost(&self) -> u64 {
         match self {
-            Self::TokenBucket(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
-            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
-                bucket.quota().burst.saturating_add(bucket.debt())
-            }
-            Self::SlidingWindow(window) => window.quota().amount,
-            Self::SlidingLog(log) => log.quota().amount,
             Self::InFlight(limit) => limit.most(),
+            _ => self.burst().saturating_add(self.debt()),
         }
     }
 
@@ -210,33 +181,36 @@ impl Algorithm {
         }
     }
 
+    /// Whether its units belong to a window that ends: a later refund would land in another one.
+    pub fn is_windowed(&self) -> bool {
+        !matches!(self, Self::TokenBucket(_) | Self::InFlight(_))
+    }
+
+    /// The refund of units that a draw took. Units come back only to the window that they were taken
+    /// from, which ends at `window_end`; zero: it is not known.
+    pub fn refund(&self, units: u64, window_end: Timestamp) -> Change {
+        if self.is_windowed() && window_end != Timestamp::default() {
+            Change::RefundWithin { units, window_end }
+        } else {
+            Change::Refund { units }
+        }
+    }
+
     /// Writes a grant into `state`.
     pub fn apply(&self, state: &mut Option<State>, next: Next) {
-        let before = match state.take() {
-            Some(State::Log(log)) => log,
-            _ => Log::default(),
-        };
-        *state = Some(self.written(before, next));
-    }
-
-    /// The bucket after a grant on `state`.
-    pub fn after(&self, state: Option<&State>, next: Next) -> State {
-        self.written(State::log(state).cloned().unwrap_or_default(), next)
-    }
-
-    fn written(&self, mut log: Log, next: Next) -> State {
-        match next {
+        *state = Some(match next {
             Next::Level(level) => State::Level(level),
             Next::Steps(steps) => State::Steps(steps),
             Next::Pair(pair) => State::Pair(pair),
             Next::Held(held) => State::Held(held),
             Next::Entry(entry) => {
+                let mut log = Log::taken(state);
                 if let Self::SlidingLog(algorithm) = self {
                     algorithm.take(&mut log, entry);
                 }
                 State::Log(log)
             }
-        }
+        });
     }
 
     /// The bucket's numbers at `now`.
@@ -248,20 +222,6 @@ impl Algorithm {
             Self::SlidingWindow(window) => window.report(State::pair(state), now),
             Self::SlidingLog(log) => log.report(State::log(state), now),
             Self::InFlight(limit) => limit.report(State::held(state)),
-        }
-    }
-
-    /// Decides about one bucket. This function is the specification that every store translates.
-    pub fn decide(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Decided {
-        let judged = self.judge(state, cost, now);
-        let verdict = Verdict::from(&judged);
-        let mut state = state.cloned();
-        if let Ok(granted) = judged {
-            self.apply(&mut state, granted.next);
-        }
-        Decided {
-            standing: Standing::new(verdict, self.report(state.as_ref(), now)),
-            state,
         }
     }
 
@@ -280,10 +240,7 @@ impl Algorithm {
                 .settle(State::held(state.as_ref()), change)
                 .map(State::Held),
             Self::SlidingLog(algorithm) => {
-                let mut log = match state.take() {
-                    Some(State::Log(log)) => log,
-                    _ => Log::default(),
-                };
+                let mut log = Log::taken(state);
                 algorithm.settle(&mut log, change, now);
                 (!log.is_empty()).then_some(State::Log(log))
             }
@@ -324,6 +281,37 @@ impl Algorithm {
         Some(match self {
             Self::TokenBucket(_) => quota.time_for(quota.burst),
             _ => quota.period,
+        })
+    }
+
+    /// Units that a bucket may go below zero at admission.
+    pub fn debt(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.debt(),
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.debt(),
+            Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::InFlight(_) => 0,
+        }
+    }
+
+    /// The boundaries at which its windows begin.
+    pub fn align(&self) -> &Align {
+        match self {
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.align(),
+            _ => &Align::FirstHit,
+        }
+    }
+
+    /// What it was made from, apart from what responses may cost; `None`: a concurrency limit.
+    pub(super) fn terms(&self, shared: bool) -> Option<Terms> {
+        let quota = self.quota()?;
+        let bursts = matches!(self.kind(), Kind::TokenBucket | Kind::Interval);
+        Some(Terms {
+            burst: bursts.then_some(quota.burst),
+            align: self.align().clone(),
+            debt: self.debt(),
+            max_wait: self.max_wait(),
+            shared,
+            ..Terms::new(self.kind(), quota.amount, quota.period)
         })
     }
 

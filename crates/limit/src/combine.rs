@@ -4,12 +4,10 @@
 use super::algorithm::Algorithm;
 use super::bucket::{Held, Level, Pair, State, Steps};
 use super::in_flight::InFlight;
-use super::quota::{Quota, QuotaError, Rate};
-use super::sliding_log::{Entry, Log, SlidingLog};
-use super::sliding_window::SlidingWindow;
-use super::stepped::Stepped;
+use super::limit_spec::{Kind, Terms};
+use super::quota::QuotaError;
+use super::sliding_log::{Entry, Log};
 use super::time::{Micros, Timestamp};
-use super::token_bucket::TokenBucket;
 
 impl Algorithm {
     /// A bucket that never grants more than either of two: the state a new key inherits when a
@@ -89,38 +87,24 @@ impl Algorithm {
 
     fn try_share(&self, replicas: u64) -> Result<Self, Vec<QuotaError>> {
         let part = |units: u64| (units / replicas).max(1);
-        // (The burst of a window is its amount.)
-        let fewer = |quota: &Quota| {
-            let rate = Rate::new(part(quota.amount), quota.period);
-            Quota::new(rate, part(quota.burst))
+        let Some(whole) = self.terms(false) else {
+            return match self {
+                Self::InFlight(limit) if !limit.is_adaptive() => {
+                    InFlight::new(part(limit.most())).map(Self::InFlight)
+                }
+                _ => Ok(self.clone()),
+            };
         };
-        let slower = |quota: &Quota| {
-            let period = Micros(quota.period.0.saturating_mul(replicas));
-            Quota::new(Rate::new(quota.amount, period), part(quota.burst))
+        let mut share = Terms {
+            burst: whole.burst.map(part),
+            debt: whole.debt / replicas,
+            ..whole
         };
-        let stepped = |bucket: &Stepped| {
-            let (quota, align) = (fewer(bucket.quota())?, bucket.align().clone());
-            let debt = bucket.debt() / replicas;
-            Stepped::new(quota, align, debt, bucket.max_wait(), false)
-        };
-        match self {
-            Self::TokenBucket(bucket) => {
-                let quota = slower(bucket.quota())?;
-                TokenBucket::new(quota, bucket.debt() / replicas, bucket.max_wait(), false)
-                    .map(Self::TokenBucket)
-            }
-            Self::Interval(bucket) => stepped(bucket).map(Self::Interval),
-            Self::FixedWindow(bucket) => stepped(bucket).map(Self::FixedWindow),
-            Self::SlidingWindow(window) => {
-                let quota = fewer(window.quota())?;
-                SlidingWindow::new(quota, window.max_wait(), false).map(Self::SlidingWindow)
-            }
-            Self::SlidingLog(log) => fewer(log.quota())
-                .and_then(|quota| SlidingLog::new(quota, log.max_wait()))
-                .map(Self::SlidingLog),
-            Self::InFlight(limit) if limit.is_adaptive() => Ok(self.clone()),
-            Self::InFlight(limit) => InFlight::new(part(limit.most())).map(Self::InFlight),
+        match share.kind {
+            Kind::TokenBucket => share.period = Micros(share.period.0.saturating_mul(replicas)),
+            _ => share.amount = part(share.amount),
         }
+        Self::new(&share)
     }
 }
 

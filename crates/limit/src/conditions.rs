@@ -1,4 +1,4 @@
-//! What a limit has learnt from its upstream by a moment, or what an operator has set instead: plain numbers that the limiter stores and
+//! What a limit has learnt from its upstream by a moment: plain numbers that the limiter stores and
 //! passes to each decision. This module keeps no state.
 //!
 //! The factor of a rate changes what a grant *takes*, never what it *needs*. At 512/1024 a request
@@ -11,19 +11,15 @@ use std::borrow::Cow;
 
 use super::algorithm::Algorithm;
 use super::bucket::Report;
-use super::in_flight::InFlight;
 use super::quota::{Quota, QuotaError, Rate};
 use super::time::{Micros, Timestamp};
 
-/// What a limit has learnt from its upstream, or what an operator has set for one key.
+/// What a limit has learnt from its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conditions {
     Rate(RateConditions),
     /// For an adaptive concurrency limit: the number of places.
     Places(u64),
-    /// For a concurrency limit of which an operator has set the places of this key. The places that
-    /// are held do not depend on their number, so nothing moves.
-    Set(u64),
 }
 
 /// How a rate that follows its upstream is lowered.
@@ -135,10 +131,6 @@ impl Algorithm {
             (Self::InFlight(limit), Some(Conditions::Places(places))) => {
                 Cow::Owned(Self::InFlight(limit.with_places(*places)))
             }
-            (Self::InFlight(_), Some(Conditions::Set(places))) => match InFlight::new(*places) {
-                Ok(limit) => Cow::Owned(Self::InFlight(limit)),
-                Err(_) => Cow::Borrowed(self),
-            },
             _ => Cow::Borrowed(self),
         }
     }
@@ -149,6 +141,7 @@ pub const WHOLE: u64 = 1_024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_flight::InFlight;
     use crate::{TokenBucket, fixtures};
 
     #[test]

@@ -1,62 +1,68 @@
 //! Draws all claims of one request, or none.
 
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use super::Algorithm;
 use super::bucket::{Next, State};
 use super::claim::{Claim, Draw, Standing, Verdict};
 use super::time::{Micros, Timestamp};
 
+/// What a draw takes from one bucket.
+pub struct Part<'a> {
+    pub algorithm: Cow<'a, Algorithm>,
+    /// The place of the bucket's state.
+    pub bucket: usize,
+    pub cost: u64,
+    /// Whether a refusal by this bucket refuses the request ([`Claim::enforced`]).
+    pub enforced: bool,
+}
+
 /// Draws every claim or none of them; `states[i]` is the bucket of `claims[i]`.
+pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timestamp) -> Draw {
+    debug_assert_eq!(claims.len(), states.len(), "a state for each claim");
+    let parts = claims.iter().enumerate().map(|(bucket, claim)| Part {
+        algorithm: claim.limit.algorithm.under(claim.conditions),
+        bucket,
+        cost: claim.cost,
+        enforced: claim.enforced,
+    });
+    draw_parts(&parts.collect::<SmallVec<[_; 4]>>(), states, now)
+}
+
+/// Draws every part or none of them.
 ///
-/// The draw is granted when every enforced claim can pay. Then each claim that can pay is charged:
+/// The draw is granted when every enforced part can pay. Then each part that can pay is charged:
 /// the enforced ones, and the others whose bucket holds the cost. A limit that is not enforced and
 /// cannot pay is not charged and does not go negative: it counts what it would have admitted, so
 /// its buckets do not change when it is enforced later. It never refuses the request. A refused
 /// request charges no bucket.
 ///
-/// A refused draw writes nothing. No two claims share a bucket, so their order does not matter.
-pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timestamp) -> Draw {
-    debug_assert_eq!(claims.len(), states.len(), "a state for each claim");
+/// A refused draw writes nothing. No two parts share a bucket, so their order does not matter.
+pub fn draw_parts(parts: &[Part<'_>], states: &mut [Option<State>], now: Timestamp) -> Draw {
     let mut granted = true;
-    let mut judged: smallvec::SmallVec<[(Verdict, Option<Next>); 4]> = smallvec::SmallVec::new();
-    for (claim, state) in claims.iter().zip(states.iter()) {
-        let algorithm = claim.limit.algorithm.under(claim.conditions);
-        let answer = algorithm.judge(state.as_ref(), claim.cost, now);
-        granted &= answer.is_ok() || !claim.enforced;
+    let mut judged: SmallVec<[(Verdict, Option<Next>); 4]> = SmallVec::new();
+    for part in parts {
+        let state = states[part.bucket].as_ref();
+        let answer = part.algorithm.judge(state, part.cost, now);
+        granted &= answer.is_ok() || !part.enforced;
         judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
     }
-    let mut standings = smallvec::SmallVec::new();
-    for ((claim, state), (verdict, next)) in claims.iter().zip(states.iter_mut()).zip(judged) {
-        // A claim of cost zero leaves the bucket unchanged.
-        if let (true, Some(next)) = (granted && claim.cost > 0, next) {
-            claim.limit.algorithm.apply(state, next);
+    let mut standings = SmallVec::new();
+    for (part, (verdict, next)) in parts.iter().zip(judged) {
+        let state = &mut states[part.bucket];
+        // A part of cost zero leaves the bucket unchanged.
+        if let (true, Some(next)) = (granted && part.cost > 0, next) {
+            part.algorithm.apply(state, next);
         }
-        let algorithm = claim.limit.algorithm.under(claim.conditions);
-        standings.push(Standing::new(
-            verdict,
-            algorithm.report(state.as_ref(), now),
-        ));
+        let report = part.algorithm.report(state.as_ref(), now);
+        standings.push(Standing::new(verdict, report));
     }
     Draw {
         granted,
         standings,
         at: now,
-    }
-}
-
-impl Draw {
-    /// How long a granted request must be held.
-    pub fn wait(&self, claims: &[Claim<'_>]) -> Micros {
-        longest_hold(self.enforced(claims))
-    }
-
-    /// When a refused request may be retried; `None`: no wait is known to help.
-    pub fn retry_after(&self, claims: &[Claim<'_>]) -> Option<Micros> {
-        longest_wait(self.enforced(claims))
-    }
-
-    fn enforced(&self, claims: &[Claim<'_>]) -> impl Iterator<Item = Verdict> {
-        let all = claims.iter().zip(&self.standings);
-        let enforced = all.filter(|(claim, _)| claim.enforced);
-        enforced.map(|(_, standing)| standing.verdict)
     }
 }
 

@@ -53,6 +53,30 @@ pub fn per_minute(name: &str, amount: u64, burst: u64) -> Limit {
     )
 }
 
+/// A decision about one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    pub standing: Standing,
+    /// The bucket afterwards; unchanged when the cost was refused.
+    pub state: Option<State>,
+}
+
+impl Algorithm {
+    /// Decides about one bucket, and draws from it.
+    pub fn decide(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Decided {
+        let judged = self.judge(state, cost, now);
+        let verdict = Verdict::from(&judged);
+        let mut state = state.cloned();
+        if let Ok(granted) = judged {
+            self.apply(&mut state, granted.next);
+        }
+        Decided {
+            standing: Standing::new(verdict, self.report(state.as_ref(), now)),
+            state,
+        }
+    }
+}
+
 /// The state of the buckets, without charging: each verdict is what a draw of that cost would get
 /// now.
 pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) -> Vec<Standing> {

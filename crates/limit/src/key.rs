@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Algorithm, Align, Limit, Role, Timestamp};
+use super::{Align, Kind, Limit, Role, Timestamp};
 
 /// The encoded identity of a caller under one scope. Each part is prefixed with its length, so two
 /// different lists of parts never have the same bytes. Empty for a limit that all callers share.
@@ -40,19 +40,19 @@ pub fn canonical(limit: &Limit, identity: &[u8]) -> KeyBytes {
 /// comparable: the algorithm and, of windows, logs and intervals, the period and the boundaries.
 pub fn of_bucket(limit: &Limit, identity: &[u8]) -> KeyBytes {
     let mut key = of_limit(&limit.name, limit.role);
-    let (form, align) = match &limit.algorithm {
-        Algorithm::TokenBucket(_) => (0, &Align::FirstHit),
-        Algorithm::InFlight(_) => (1, &Align::FirstHit),
-        Algorithm::Interval(bucket) => (2, bucket.align()),
-        Algorithm::FixedWindow(window) => (3, window.align()),
-        Algorithm::SlidingWindow(_) => (4, &Align::FirstHit),
-        Algorithm::SlidingLog(_) => (5, &Align::FirstHit),
+    let form = match limit.algorithm.kind() {
+        Kind::TokenBucket => 0,
+        Kind::InFlight => 1,
+        Kind::Interval => 2,
+        Kind::FixedWindow => 3,
+        Kind::SlidingWindow => 4,
+        Kind::SlidingLog => 5,
     };
     key.push(form);
     if form >= 2 {
         let period = limit.algorithm.quota().map_or(0, |quota| quota.period.0);
         key.extend_from_slice(&period.to_le_bytes());
-        let words = match align {
+        let words = match limit.algorithm.align() {
             Align::FirstHit => "",
             Align::Clock => "clock",
             Align::Calendar(calendar) => &calendar.words,
@@ -127,7 +127,7 @@ fn push_length(key: &mut KeyBytes, mut length: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, Micros, Terms, fixtures};
+    use crate::{Micros, Terms, fixtures};
 
     /// Golden values: a change here refills every bucket of every shared store.
     #[test]

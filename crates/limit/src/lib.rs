@@ -37,7 +37,7 @@ pub mod words;
 
 use std::sync::Arc;
 
-pub use algorithm::{Algorithm, Decided};
+pub use algorithm::Algorithm;
 pub use bucket::{Granted, Judged, Next, Refused, Report, State};
 pub use calendar::Calendar;
 pub use claim::{CLAIMS_MAX, Change, Claim, Corrects, Draw, Settlement, Standing, Verdict};

@@ -1,7 +1,7 @@
 //! The same limit with other numbers, for one key and a while: an operator's override.
 
 use super::in_flight::InFlight;
-use super::limit_spec::{Align, Kind, Terms};
+use super::limit_spec::{Kind, Terms};
 use super::quota::{QuotaError, Rate};
 use super::{Algorithm, Limit, Placement};
 
@@ -54,37 +54,23 @@ impl Algorithm {
         shared: bool,
     ) -> Result<Self, Vec<QuotaError>> {
         let no = |why: &str| Err(vec![QuotaError::new("rate", why)]);
-        let Some(quota) = self.quota() else {
+        let (Some(quota), Some(own)) = (self.quota(), self.terms(shared)) else {
             return no("a concurrency limit has places, not a rate");
         };
         if self.follows().is_some() {
             return no("this rate follows the upstream's health (follow_upstream)");
         }
-        let bursts = matches!(self.kind(), Kind::TokenBucket | Kind::Interval);
         let Rate { amount, period } = rate.unwrap_or(quota.rate);
-        let own =
-            (bursts && (rate.is_none() || quota.burst != quota.amount)).then_some(quota.burst);
-        let (align, debt) = match self {
-            Self::TokenBucket(bucket) => (Align::FirstHit, bucket.debt()),
-            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
-                (bucket.align().clone(), bucket.debt())
-            }
-            Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::InFlight(_) => {
-                (Align::FirstHit, 0)
-            }
-        };
         if self.kind() != Kind::TokenBucket && period != quota.period {
             return no("this limit keeps its period: only the number can change");
         }
+        // (A burst that is the number of the rate follows it.)
+        let is_own = rate.is_none() || quota.burst != quota.amount;
         let terms = Terms {
-            kind: self.kind(),
             amount,
             period,
-            burst: burst.or(own),
-            align,
-            debt,
-            max_wait: self.max_wait(),
-            shared,
+            burst: burst.or(own.burst.filter(|_| is_own)),
+            ..own
         };
         Self::new(&terms)?.settling(self.settled(), shared)
     }

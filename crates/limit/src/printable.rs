@@ -58,7 +58,7 @@ fn escaped(text: &str, lines: bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// 16 hexadecimal digits.
+/// The 16 hexadecimal digits of a word.
 pub fn hex(word: u64) -> [u8; 16] {
     let digit = |place: usize| (word >> (60 - 4 * place) & 15) as usize;
     std::array::from_fn(|place| b"0123456789abcdef"[digit(place)])

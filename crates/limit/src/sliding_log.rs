@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::bucket::{Granted, Judged, Refused, Report};
+use super::bucket::{Granted, Judged, Refused, Report, State};
 use super::claim::Change;
 use super::quota::{PERIOD_MAX, Quota, QuotaError};
 use super::time::{Micros, Timestamp};
@@ -45,6 +45,14 @@ impl Log {
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         Self {
             entries: entries.into_iter().collect(),
+        }
+    }
+
+    /// Takes the log out of a state; none there is an empty one.
+    pub(super) fn taken(state: &mut Option<State>) -> Self {
+        match state.take() {
+            Some(State::Log(log)) => log,
+            _ => Self::default(),
         }
     }
 

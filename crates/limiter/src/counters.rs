@@ -12,20 +12,18 @@ use super::outcome::{By, Outcome};
 
 #[derive(Debug)]
 pub(super) struct Counters {
-    limits: Box<[Arc<Stripes>]>,
+    limits: Box<[Arc<LimitCounters>]>,
 }
 
-/// One limit's counters, in several copies, so that threads that count at the same time do not pass
-/// one cache line back and forth on every request.
+/// The counters of one limit, which reloads keep.
 #[derive(Debug, Default)]
-struct Stripes([LimitCounters; STRIPES], Settling);
-
-/// Counts of responses that reported their cost, for limits that settle from the response.
-#[derive(Debug, Default)]
-struct Settling {
+struct LimitCounters {
+    /// Several copies, so that threads that count at the same time do not pass one cache line back and
+    /// forth on every request.
+    stripes: [Stripe; STRIPES],
     /// Responses that reported their cost, and the sum of the units they reported.
     settled: AtomicU64,
-    units: AtomicU64,
+    settled_units: AtomicU64,
     /// Responses that did not report their cost.
     unsettled: AtomicU64,
     unsettled_log: Quiet,
@@ -52,13 +50,12 @@ impl Quiet {
     }
 }
 
-/// One stripe of a limit's counters.
+/// One copy of the counters of a limit's decisions.
 ///
-/// Every counter only grows, so that no scrape sees a total fall. Most requests ask for one unit:
-/// units are counted only where a request asks for more, and cost the others nothing.
+/// Every counter only grows, so that no scrape sees a total fall.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct LimitCounters {
+struct Stripe {
     /// Requests that took at least one unit.
     charged: AtomicU64,
     /// Requests that the bucket could pay and that took nothing: another limit refused them, they
@@ -66,12 +63,10 @@ struct LimitCounters {
     uncharged: AtomicU64,
     refused: AtomicU64,
     shadow_refused: AtomicU64,
-    /// Units beyond the first of each request that took some, and units charged later.
-    more_charged: AtomicU64,
-    /// Units beyond the first of each request that was refused.
-    more_refused: AtomicU64,
-    more_shadow_refused: AtomicU64,
-    given_back: AtomicU64,
+    units_charged: AtomicU64,
+    units_given_back: AtomicU64,
+    units_refused: AtomicU64,
+    units_shadow_refused: AtomicU64,
     ungoverned: AtomicU64,
     both_allow: AtomicU64,
     both_refuse: AtomicU64,
@@ -82,9 +77,9 @@ struct LimitCounters {
 /// What one limit has decided so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The limit.
+    /// The limit that these numbers are of.
     pub limit: Arc<Limit>,
-    /// Its decisions.
+    /// What the limit has decided.
     pub count: Count,
     /// For a candidate: how it compared with the live limit.
     pub agreement: Agreement,
@@ -98,7 +93,7 @@ pub struct Snapshot {
     pub places: Option<u32>,
 }
 
-/// Decisions of one limit.
+/// The decisions of one limit so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Count {
@@ -141,9 +136,9 @@ pub struct Units {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Agreement {
-    /// Both could pay.
+    /// Requests that both could pay.
     pub both_allow: u64,
-    /// Neither could pay.
+    /// Requests that neither could pay.
     pub both_refuse: u64,
     /// Only the live limit could not pay.
     pub only_live_refuses: u64,
@@ -167,7 +162,9 @@ impl Counters {
         let before: HashMap<_, _> = before.zip(&self.limits).collect();
         let limits = limits.iter().map(|limit| {
             let known = before.get(&named(limit));
-            known.map(|stripes| Arc::clone(stripes)).unwrap_or_default()
+            known
+                .map(|counters| Arc::clone(counters))
+                .unwrap_or_default()
         });
         Self {
             limits: limits.collect(),
@@ -181,29 +178,27 @@ impl Counters {
             if matches!(outcome.by, By::Unasked | By::Unlimited) {
                 continue;
             }
-            let Some(Stripes(stripes, _)) =
-                self.limits.get(claim.limit.index).map(|stripes| &**stripes)
-            else {
+            let Some(limit) = self.limits.get(claim.limit.index) else {
                 continue;
             };
-            let counters = &stripes[stripe];
+            let counters = &limit.stripes[stripe];
             let allowed = outcome.standing.verdict.is_allow();
-            let (counter, more) = match (allowed, outcome.enforced) {
+            let (requests, units) = match (allowed, outcome.enforced) {
                 (true, _) if granted && claim.cost > 0 && outcome.by != By::StoreDown => {
-                    (&counters.charged, Some(&counters.more_charged))
+                    (&counters.charged, Some(&counters.units_charged))
                 }
                 (true, _) => (&counters.uncharged, None),
-                (false, true) => (&counters.refused, Some(&counters.more_refused)),
+                (false, true) => (&counters.refused, Some(&counters.units_refused)),
                 (false, false) => (
                     &counters.shadow_refused,
-                    Some(&counters.more_shadow_refused),
+                    Some(&counters.units_shadow_refused),
                 ),
             };
-            counter.fetch_add(1, Ordering::Relaxed);
-            if let (Some(more), true) = (more, claim.cost > 1) {
+            requests.fetch_add(1, Ordering::Relaxed);
+            if let Some(units) = units {
                 // A cost is the caller's to choose, and may be larger than every burst. Bounded, it
                 // takes thousands of such requests to wrap the counter around.
-                more.fetch_add(claim.cost.min(UNITS_MAX) - 1, Ordering::Relaxed);
+                units.fetch_add(claim.cost.min(UNITS_MAX), Ordering::Relaxed);
             }
             if outcome.is_without_store() {
                 counters.ungoverned.fetch_add(1, Ordering::Relaxed);
@@ -223,16 +218,15 @@ impl Counters {
     }
 
     pub(super) fn corrected(&self, limit: &Limit, change: Change) {
-        let Some(Stripes(stripes, _)) = self.limits.get(limit.index).map(|stripes| &**stripes)
-        else {
+        let Some(limit) = self.limits.get(limit.index) else {
             return;
         };
-        let counters = &stripes[STRIPE.with(|stripe| *stripe)];
+        let counters = &limit.stripes[STRIPE.with(|stripe| *stripe)];
         let (counter, units) = match change {
-            Change::Charge { more } => (&counters.more_charged, more),
+            Change::Charge { more } => (&counters.units_charged, more),
             Change::Refund { units }
             | Change::RefundWithin { units, .. }
-            | Change::Withdraw { units, .. } => (&counters.given_back, units),
+            | Change::Withdraw { units, .. } => (&counters.units_given_back, units),
             Change::Release { .. } => return,
         };
         counter.fetch_add(units, Ordering::Relaxed);
@@ -240,30 +234,26 @@ impl Counters {
 
     /// Counts a response that reported a cost of `units`.
     pub(super) fn settled(&self, limit: &Limit, units: u64) {
-        if let Some(stripes) = self.limits.get(limit.index) {
-            stripes.1.settled.fetch_add(1, Ordering::Relaxed);
-            stripes.1.units.fetch_add(units, Ordering::Relaxed);
+        if let Some(limit) = self.limits.get(limit.index) {
+            limit.settled.fetch_add(1, Ordering::Relaxed);
+            limit.settled_units.fetch_add(units, Ordering::Relaxed);
         }
     }
 
     /// Counts a response that did not report its cost; returns whether to log it.
     pub(super) fn unsettled(&self, limit: &Limit, now: Timestamp) -> bool {
-        let Some(Stripes(_, settling)) = self.limits.get(limit.index).map(|stripes| &**stripes)
-        else {
-            return false;
-        };
-        settling.unsettled.fetch_add(1, Ordering::Relaxed);
-        settling.unsettled_log.is_over(now)
+        self.limits.get(limit.index).is_some_and(|limit| {
+            limit.unsettled.fetch_add(1, Ordering::Relaxed);
+            limit.unsettled_log.is_over(now)
+        })
     }
 
     /// Counts `units` that a response cost above its reservation; returns whether to log it.
     pub(super) fn over_reserved(&self, limit: &Limit, units: u64, now: Timestamp) -> bool {
-        let Some(Stripes(_, settling)) = self.limits.get(limit.index).map(|stripes| &**stripes)
-        else {
-            return false;
-        };
-        settling.over_reserved.fetch_add(units, Ordering::Relaxed);
-        settling.over_reserved_log.is_over(now)
+        self.limits.get(limit.index).is_some_and(|limit| {
+            limit.over_reserved.fetch_add(units, Ordering::Relaxed);
+            limit.over_reserved_log.is_over(now)
+        })
     }
 
     pub(super) fn snapshot(
@@ -273,56 +263,48 @@ impl Counters {
         now: Timestamp,
         tally: impl Fn(usize) -> Tally,
     ) -> Vec<Snapshot> {
-        limits
-            .iter()
-            .zip(self.limits.iter().map(|stripes| &**stripes))
-            .enumerate()
-            .map(|(index, (limit, Stripes(stripes, settling)))| {
-                let sum = |of: fn(&LimitCounters) -> &AtomicU64| -> u64 {
-                    stripes
-                        .iter()
-                        .map(|stripe| of(stripe).load(Ordering::Relaxed))
-                        .fold(0, u64::wrapping_add)
-                };
-                let charged = sum(|c| &c.charged);
-                let refused = sum(|c| &c.refused);
-                let shadow_refused = sum(|c| &c.shadow_refused);
-                let units = Units {
-                    charged: charged.wrapping_add(sum(|c| &c.more_charged)),
-                    given_back: sum(|c| &c.given_back),
-                    refused: refused.wrapping_add(sum(|c| &c.more_refused)),
-                    shadow_refused: shadow_refused.wrapping_add(sum(|c| &c.more_shadow_refused)),
-                };
-                let rate = feedback.rate(index);
-                Snapshot {
-                    limit: Arc::clone(limit),
-                    count: Count {
-                        allowed: charged.wrapping_add(sum(|c| &c.uncharged)),
-                        refused,
-                        shadow_refused,
-                        units,
-                        ungoverned: sum(|c| &c.ungoverned),
-                        settled: settling.settled.load(Ordering::Relaxed),
-                        settled_units: settling.units.load(Ordering::Relaxed),
-                        unsettled: settling.unsettled.load(Ordering::Relaxed),
-                        over_reserved: settling.over_reserved.load(Ordering::Relaxed),
+        let snapshot = |(index, (limit, counters)): (usize, (&Arc<Limit>, &Arc<LimitCounters>))| {
+            let sum = |of: fn(&Stripe) -> &AtomicU64| -> u64 {
+                let stripes = counters.stripes.iter();
+                let counts = stripes.map(|stripe| of(stripe).load(Ordering::Relaxed));
+                counts.fold(0, u64::wrapping_add)
+            };
+            let rate = feedback.rate(index);
+            Snapshot {
+                limit: Arc::clone(limit),
+                count: Count {
+                    allowed: sum(|c| &c.charged).wrapping_add(sum(|c| &c.uncharged)),
+                    refused: sum(|c| &c.refused),
+                    shadow_refused: sum(|c| &c.shadow_refused),
+                    units: Units {
+                        charged: sum(|c| &c.units_charged),
+                        given_back: sum(|c| &c.units_given_back),
+                        refused: sum(|c| &c.units_refused),
+                        shadow_refused: sum(|c| &c.units_shadow_refused),
                     },
-                    agreement: Agreement {
-                        both_allow: sum(|c| &c.both_allow),
-                        both_refuse: sum(|c| &c.both_refuse),
-                        only_live_refuses: sum(|c| &c.only_live_refuses),
-                        only_candidate_refuses: sum(|c| &c.only_candidate_refuses),
-                    },
-                    table: tally(index),
-                    factor: rate.map(|rate| small(rate.factor(now))),
-                    held: rate.filter(|rate| rate.obeys_quota()).map(|rate| {
-                        rate.opens(now)
-                            .map_or(Micros::ZERO, |opens| opens.since(now))
-                    }),
-                    places: feedback.places(index).map(small),
-                }
-            })
-            .collect()
+                    ungoverned: sum(|c| &c.ungoverned),
+                    settled: counters.settled.load(Ordering::Relaxed),
+                    settled_units: counters.settled_units.load(Ordering::Relaxed),
+                    unsettled: counters.unsettled.load(Ordering::Relaxed),
+                    over_reserved: counters.over_reserved.load(Ordering::Relaxed),
+                },
+                agreement: Agreement {
+                    both_allow: sum(|c| &c.both_allow),
+                    both_refuse: sum(|c| &c.both_refuse),
+                    only_live_refuses: sum(|c| &c.only_live_refuses),
+                    only_candidate_refuses: sum(|c| &c.only_candidate_refuses),
+                },
+                table: tally(index),
+                factor: rate.map(|rate| small(rate.factor(now))),
+                held: rate.filter(|rate| rate.obeys_quota()).map(|rate| {
+                    let opens = rate.opens(now);
+                    opens.map_or(Micros::ZERO, |opens| opens.since(now))
+                }),
+                places: feedback.places(index).map(small),
+            }
+        };
+        let limits = limits.iter().zip(&self.limits);
+        limits.enumerate().map(snapshot).collect()
     }
 }
 

@@ -7,17 +7,11 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use tollgate_limit::{KeyBytes, Limit, key};
+use tollgate_store::Owed;
 use tollgate_store::local::{Unpaid, place_of};
 
 /// The most buckets kept, about 13 MiB; other grants go to the store's own queue.
 pub(super) const DEBTS_MAX: usize = 65_536;
-
-#[derive(Debug)]
-pub(super) struct Debt {
-    pub(super) limit: Arc<Limit>,
-    pub(super) key: KeyBytes,
-    pub(super) units: u64,
-}
 
 /// The debts to one store, shared by every generation of a limiter.
 #[derive(Debug, Default)]
@@ -31,7 +25,7 @@ struct Lists {
 }
 
 /// By the canonical name of the bucket.
-type ByBucket = HashMap<KeyBytes, Debt, RandomState>;
+type ByBucket = HashMap<KeyBytes, Owed, RandomState>;
 
 impl Debts {
     /// Adds a grant; returns `false` if there is no room.
@@ -47,7 +41,7 @@ impl Debts {
         }
         debts.owed.insert(
             name,
-            Debt {
+            Owed {
                 limit: Arc::clone(limit),
                 key: KeyBytes::from_slice(key),
                 units,
@@ -98,7 +92,7 @@ impl Debts {
         }
     }
 
-    pub(super) fn take(&self) -> impl Iterator<Item = Debt> {
+    pub(super) fn take(&self) -> impl Iterator<Item = Owed> {
         std::mem::take(&mut self.0.lock().owed)
             .into_values()
             .filter(|debt| debt.units > 0)

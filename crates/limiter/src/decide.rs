@@ -2,30 +2,35 @@
 //! and blocks), the buckets of the process, those of the shared store, and
 //! [`Generation::finish`]. Where the store does not respond, its limits say what that means.
 //!
+//! A block refuses before anything is drawn. A claim without a limit is not drawn. A claim with other
+//! numbers is drawn under them, as one of another tier. So neither the beginning nor the end of an
+//! override refills anything (DESIGN: "Several numbers draw from one bucket").
+//!
 //! A request that a limit of the process refuses must not draw from the shared store, so the store is
 //! asked last. What was drawn in the process is given back if the store refuses, does not respond, or
 //! the caller leaves meanwhile.
 
 use std::sync::Arc;
 
-use tollgate_limit::{Change, Claim, Corrects, Settlement, Timestamp, WhenDown};
+use tollgate_limit::{Change, Claim, Corrects, Mode, Settlement, Timestamp, WhenDown};
 use tollgate_store::{Deadline, Store, StoreError};
 
 use super::decision::{Decision, Denied, Unavailable};
-use super::generation::Generation;
-use super::outcome::{By, Outcome, Outcomes, is_local, is_shared};
-use super::permit::{DrawnFrom, Permit, is_windowed, refund};
+use super::limiter::Generation;
+use super::outcome::{Block, BlockCause, By, Outcome, Outcomes, is_local, is_shared};
+use super::overrides::Effect;
+use super::permit::{DrawnFrom, Permit};
 
 /// A decision, or what the shared store must be asked for first.
 #[must_use]
-pub enum Deciding<'a, S: Store + Send + Sync> {
+pub enum Deciding<'a, S: Store> {
     /// The decision: no store had to be asked.
     Decided(Decision),
     /// The buckets of the process have granted the request.
     Asking(SharedDraw<'a, S>),
 }
 
-impl<S: Store + Send + Sync> Deciding<'_, S> {
+impl<S: Store> Deciding<'_, S> {
     /// The decision, if it needs no shared store.
     pub fn at_once(self) -> Option<Decision> {
         match self {
@@ -45,7 +50,7 @@ impl<S: Store + Send + Sync> Deciding<'_, S> {
 
 /// A draw from the shared store that is still to be made. It owns what was drawn in the process, and
 /// gives that back when it is dropped.
-pub struct SharedDraw<'a, S: Store + Send + Sync> {
+pub struct SharedDraw<'a, S: Store> {
     generation: &'a Arc<Generation<S>>,
     claims: Vec<Claim<'a>>,
     /// Empty once the request is decided.
@@ -55,7 +60,7 @@ pub struct SharedDraw<'a, S: Store + Send + Sync> {
     counts: bool,
 }
 
-impl<S: Store + Send + Sync> Generation<S> {
+impl<S: Store> Generation<S> {
     /// `counts`: whether a refusal is counted.
     pub(crate) fn decide<'a>(
         self: &'a Arc<Self>,
@@ -65,7 +70,7 @@ impl<S: Store + Send + Sync> Generation<S> {
     ) -> Deciding<'a, S> {
         let mut outcomes = self.resolve(claims, now);
         if outcomes.are_blocked() {
-            return Deciding::Decided(self.finish(claims, outcomes, false, now, counts));
+            return Deciding::Decided(self.finish(claims, outcomes, false, now, NOT_DRAWN, counts));
         }
         let from = self.handover.draws_from();
         let granted = self.draw_local(claims, &mut outcomes, now);
@@ -79,7 +84,53 @@ impl<S: Store + Send + Sync> Generation<S> {
                 counts,
             });
         }
-        Deciding::Decided(self.finish(claims, outcomes, granted, now, counts))
+        Deciding::Decided(self.finish(claims, outcomes, granted, now, NOT_DRAWN, counts))
+    }
+
+    /// The outcomes of `claims` without buckets, and the numbers by which the others are asked.
+    pub(super) fn resolve(&self, claims: &[Claim<'_>], now: Timestamp) -> Outcomes {
+        let mut outcomes = Outcomes::of(claims);
+        for (claim, outcome) in claims.iter().zip(&mut *outcomes) {
+            self.resolve_one(claim, outcome, now);
+        }
+        outcomes
+    }
+
+    fn resolve_one(&self, claim: &Claim<'_>, outcome: &mut Outcome, now: Timestamp) {
+        if is_local(claim) {
+            let learnt = self.feedback.conditions(claim.limit.index, now);
+            outcome.conditions = learnt.map(Box::new);
+        }
+        let overrides = &self.overrides;
+        let found = overrides.of(claim.limit, claim.key, &*self.shared, now);
+        let (effect, until) = found.map(|found| (found.effect, found.until)).unzip();
+        if effect == Some(Effect::Unlimited) {
+            outcome.by = By::Unlimited;
+            return;
+        }
+        // A limit that only counts refuses nothing.
+        let blocks = effect == Some(Effect::Block) && claim.limit.mode == Mode::Enforce;
+        let operators = until.filter(|_| blocks).map(|until| Block {
+            cause: BlockCause::Operator,
+            until,
+            admits: until,
+        });
+        let penalty = match claim.enforced {
+            true => self.penalties.block(claim.limit, claim.key, now),
+            false => None,
+        };
+        let blocks = operators.into_iter().chain(penalty);
+        if let Some(block) = blocks.max_by_key(|block| block.admits) {
+            outcome.block_by(block, now);
+            return;
+        }
+        // Numbers that a reloaded limit cannot have any more leave it as it is.
+        let numbers = match effect {
+            Some(Effect::Places(places)) => claim.limit.with_places(places).ok(),
+            Some(Effect::Numbers { rate, burst }) => claim.limit.with_numbers(rate, burst).ok(),
+            _ => None,
+        };
+        outcome.numbers = numbers.map(Arc::new);
     }
 
     /// Draws from the buckets of the process; returns whether they grant the request.
@@ -121,12 +172,14 @@ impl<S: Store + Send + Sync> Generation<S> {
         Ok(drawn.granted)
     }
 
+    /// `drawn_at`: when the shared store made its draw, by its clock.
     fn finish(
         self: &Arc<Self>,
         claims: &[Claim<'_>],
         mut outcomes: Outcomes,
         granted: bool,
         now: Timestamp,
+        drawn_at: Timestamp,
         counts: bool,
     ) -> Decision {
         if granted {
@@ -137,7 +190,8 @@ impl<S: Store + Send + Sync> Generation<S> {
             // Read after the draw: a request that waited for a store while the copy was made may be in
             // it, and is then corrected here only.
             let from = self.handover.draws_from();
-            let permit = Permit::new(self, &self.limits, from, claims, outcomes, now);
+            let limits = &self.limits;
+            let permit = Permit::new(self, limits, from, claims, outcomes, now, drawn_at);
             return Decision::Allow(permit);
         }
         if counts {
@@ -190,7 +244,7 @@ impl<S: Store + Send + Sync> Generation<S> {
     }
 }
 
-impl<S: Store + Send + Sync> SharedDraw<'_, S> {
+impl<S: Store> SharedDraw<'_, S> {
     /// Asks the shared store. `deadline`: when the work of the request on it ends.
     pub async fn ask(mut self, deadline: &Deadline) -> Decision {
         let (generation, now) = (self.generation, self.now);
@@ -198,7 +252,7 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
             let asked = self.outcomes.open(&self.claims, is_shared);
             generation.shared.draw_until(&asked, deadline).await
         };
-        let drawn_at = drawn.as_ref().map(|drawn| drawn.at).unwrap_or_default();
+        let drawn_at = drawn.as_ref().map_or(NOT_DRAWN, |drawn| drawn.at);
         let granted = match drawn {
             Ok(drawn) => {
                 let standings = drawn.standings;
@@ -220,12 +274,8 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
                     self.give_back();
                 }
                 let outcomes = std::mem::take(&mut self.outcomes);
-                let mut decision =
-                    generation.finish(&self.claims, outcomes, granted, now, self.counts);
-                if let Decision::Allow(permit) = &mut decision {
-                    permit.drawn_in_store(drawn_at);
-                }
-                decision
+                let (claims, counts) = (&self.claims, self.counts);
+                generation.finish(claims, outcomes, granted, now, drawn_at, counts)
             }
             Err(unavailable) => Decision::Unavailable(unavailable),
         }
@@ -236,14 +286,15 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
         for (claim, outcome) in self.claims.iter().zip(&*self.outcomes) {
             let standing = &outcome.standing;
             let took = is_local(claim) && standing.verdict.is_allow() && claim.cost > 0;
-            let ended = is_windowed(claim.limit) && now.since(self.now) >= standing.reset;
+            let algorithm = &claim.limit.algorithm;
+            let ended = algorithm.is_windowed() && now.since(self.now) >= standing.reset;
             if !took || outcome.by != By::Bucket || ended {
                 continue;
             }
-            let change = if claim.limit.algorithm.holds_places() {
+            let change = if algorithm.holds_places() {
                 Change::Release { units: claim.cost }
             } else {
-                refund(claim.limit, claim.cost, standing.window_end)
+                algorithm.refund(claim.cost, standing.window_end)
             };
             let claim = outcome.claim(claim);
             let settlement = Settlement {
@@ -257,8 +308,14 @@ impl<S: Store + Send + Sync> SharedDraw<'_, S> {
     }
 }
 
-impl<S: Store + Send + Sync> Drop for SharedDraw<'_, S> {
+/// The moment of a draw that the shared store was not asked for, or of which it did not tell.
+const NOT_DRAWN: Timestamp = Timestamp::from_micros(0);
+
+impl<S: Store> Drop for SharedDraw<'_, S> {
     fn drop(&mut self) {
         self.give_back();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,11 +54,6 @@ impl Feedback {
         }
     }
 
-    #[inline(always)]
-    pub(super) fn is_idle(&self) -> bool {
-        self.by_limit.is_empty()
-    }
-
     /// The conditions under which a claim of this limit is judged at `now`.
     pub(super) fn conditions(&self, limit: usize, now: Timestamp) -> Option<Conditions> {
         Some(match self.taught(limit)? {

@@ -73,42 +73,30 @@ impl Handover {
         self.has_begun.store(true, Ordering::SeqCst);
     }
 
-    /// There is no successor after all. `own`: the buckets of this process.
-    pub(super) fn abandon(&self, limits: &[Arc<Limit>], own: &LocalStore) {
-        let mut state = self.state.lock();
-        if let State::Copying(waiting) = std::mem::take(&mut *state) {
-            waiting
-                .iter()
-                .for_each(|correction| correction.settle(limits, own));
-        }
-        self.has_begun.store(false, Ordering::SeqCst);
-    }
-
-    /// `successor` serves by the copy from now on.
-    pub(super) fn hand_to(
+    /// Ends the copying. `successor` serves by the copy from now on; `None`: there is none after all.
+    /// `own`: the buckets of this process.
+    pub(super) fn end(
         &self,
-        successor: Arc<dyn Successor>,
+        successor: Option<Arc<dyn Successor>>,
         limits: &[Arc<Limit>],
         own: &LocalStore,
     ) {
         let mut state = self.state.lock();
         if let State::Copying(waiting) = std::mem::take(&mut *state) {
-            for correction in &waiting {
-                let WaitingCorrection {
-                    limit,
-                    key,
-                    change,
-                    from,
-                    ..
-                } = correction;
-                if concerns_copy(*change, *from) {
+            for one in &waiting {
+                if let Some(successor) = &successor
+                    && concerns_copy(one.change, one.from)
+                {
                     // The conditions are of this process; the successor has learnt its own.
-                    successor.settle(&Settlement::new(limit, key, *change));
+                    successor.settle(&Settlement::new(&one.limit, &one.key, one.change));
                 }
-                correction.settle(limits, own);
+                one.settle(limits, own);
             }
         }
-        *state = State::There(successor);
+        match successor {
+            Some(successor) => *state = State::There(successor),
+            None => self.has_begun.store(false, Ordering::SeqCst),
+        }
     }
 
     /// Corrects a charge on a bucket of this process, and in its copy.

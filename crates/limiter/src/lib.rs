@@ -8,40 +8,34 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod cause;
 mod counters;
 mod debts;
 mod decide;
 mod decision;
 mod feedback;
-mod generation;
 mod handover;
-mod hold;
 mod limiter;
 mod outcome;
 mod overrides;
 mod peek;
 mod penalties;
 mod permit;
-mod resolve;
 mod shares;
 
 #[cfg(test)]
 mod tests;
 
-pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot, Units};
 pub use decide::{Deciding, SharedDraw};
 pub use decision::{Decision, Denied, Unavailable};
 pub use feedback::RateFeedback;
 pub use handover::Successor;
-pub use hold::wait_until;
 pub use limiter::Limiter;
 pub use outcome::{Block, BlockCause, By, Outcome};
 pub use overrides::{Effect, Override};
 pub use peek::Peeked;
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
-pub use permit::{OpenCharge, Permit};
+pub use permit::{Cause, Credit, OpenCharge, Permit, wait_until};
 pub use tollgate_store::Deadline;
 
 /// Runs the README's example as a test.

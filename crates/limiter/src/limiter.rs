@@ -3,7 +3,7 @@
 use std::io::{Read, Seek, Write};
 use std::sync::{Arc, Weak};
 
-use tollgate_limit::{Claim, Limit, Placement, Settlement, Timestamp};
+use tollgate_limit::{Change, Claim, Limit, Micros, Placement, Settlement, Timestamp};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{CarryReport, ColdStart, LocalStore, Remembered, SnapshotError};
 use tollgate_store::{Backend, Deadline, Store};
@@ -12,12 +12,11 @@ use super::counters::{Counters, Snapshot};
 use super::decide::Deciding;
 use super::decision::Denied;
 use super::feedback::{Feedback, RateFeedback};
-use super::generation::Generation;
-use super::handover::Successor;
+use super::handover::{Handover, Successor};
 use super::outcome::Block;
-use super::overrides::Override;
+use super::overrides::{Override, Overrides};
 use super::penalties::{Imposed, Penalties, PenaltyCounts};
-use super::permit::DrawnFrom;
+use super::permit::{DrawnFrom, Settle};
 use super::shares::Shares;
 
 /// Decides about requests under one compiled policy. Clones share the buckets.
@@ -26,7 +25,7 @@ pub struct Limiter<S = Backend> {
     pub(super) generation: Arc<Generation<S>>,
 }
 
-impl<S: Store + Send + Sync> Limiter<S> {
+impl<S: Store> Limiter<S> {
     /// A limiter for `limits` (`limits[i].index == i`). The buckets of limits with
     /// [`Placement::Shared`] are in `shared`.
     pub fn new(limits: &[Arc<Limit>], shared: Arc<S>, clock: Clock, cold_start: ColdStart) -> Self {
@@ -76,7 +75,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
     pub fn save(&self, writer: impl Write) -> Result<(), SnapshotError> {
         let also = self.remembered();
         let Generation { local, shares, .. } = &*self.generation;
-        shares.saved(|shares| local.save_with_shares(shares, writer, &also))
+        shares.saved(|shares| local.save(Some(shares), writer, &also))
     }
 
     /// The same for a process that takes over, with the places of requests that this one ends.
@@ -206,12 +205,12 @@ impl<S: Store + Send + Sync> Limiter<S> {
         &self.generation.local
     }
 
-    /// The shared store.
+    /// The store of limits with [`Placement::Shared`].
     pub fn shared(&self) -> &Arc<S> {
         &self.generation.shared
     }
 
-    /// The limits, by index.
+    /// The limits of the policy, by index.
     pub fn limits(&self) -> &[Arc<Limit>] {
         &self.generation.limits
     }
@@ -259,7 +258,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         self.generation.penalties.take()
     }
 
-    /// Counters of penalties.
+    /// What the penalties of this gateway have done so far.
     pub fn penalty_counts(&self) -> PenaltyCounts {
         self.generation.penalties.counts()
     }
@@ -273,20 +272,24 @@ impl<S: Store + Send + Sync> Limiter<S> {
 
     /// There is no successor after all.
     pub fn abandon_handover(&self) {
-        let generation = &self.generation;
-        generation.shares.stay();
-        let limits = &generation.limits;
-        generation.handover.abandon(limits, &generation.local);
+        self.generation.shares.stay();
+        self.end_handover(None);
     }
 
     /// `successor` serves by the copy from now on.
     pub fn hand_to(&self, successor: Arc<dyn Successor>) {
-        let generation = &self.generation;
-        generation.shares.left();
-        let limits = &generation.limits;
-        generation
-            .handover
-            .hand_to(successor, limits, &generation.local);
+        self.generation.shares.left();
+        self.end_handover(Some(successor));
+    }
+
+    fn end_handover(&self, successor: Option<Arc<dyn Successor>>) {
+        let Generation {
+            handover,
+            limits,
+            local,
+            ..
+        } = &*self.generation;
+        handover.end(successor, limits, local);
     }
 
     /// Corrects a charge for a process that has handed over its buckets.
@@ -311,4 +314,65 @@ impl<S> Clone for Limiter<S> {
 fn substitute(store: &impl Store, shares: &Arc<Shares>) {
     let shares: Weak<Shares> = Arc::downgrade(shares);
     store.substitute(shares);
+}
+
+/// What the requests under one policy share.
+#[derive(Debug)]
+pub(crate) struct Generation<S> {
+    pub(crate) limits: Box<[Arc<Limit>]>,
+    pub(crate) local: LocalStore,
+    pub(crate) shared: Arc<S>,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) counters: Counters,
+    pub(crate) feedback: Feedback,
+    pub(crate) handover: Arc<Handover>,
+    pub(crate) overrides: Arc<Overrides>,
+    pub(crate) penalties: Arc<Penalties>,
+}
+
+impl<S: Store> Generation<S> {
+    /// Corrects a bucket of this process, and its copy in another one.
+    pub(crate) fn settle_local(&self, settlement: Settlement<'_>, from: DrawnFrom) {
+        self.handover
+            .settle(settlement, from, &self.limits, &self.local);
+    }
+
+    /// Corrects the bucket of a charge that was made on `from`.
+    pub(crate) fn correct(&self, settlement: Settlement<'_>, from: DrawnFrom) {
+        match (settlement.limit.placement, from) {
+            (Placement::Local, _) => self.settle_local(settlement, from),
+            (Placement::Shared, DrawnFrom::Bucket | DrawnFrom::SinceHandover) => {
+                self.shared.settle(&[settlement]);
+            }
+            (Placement::Shared, DrawnFrom::LocalShare { is_owed }) => {
+                self.shares.settle(settlement, &*self.shared, is_owed);
+            }
+        }
+    }
+}
+
+impl<S: Store> Settle for Generation<S> {
+    fn count_used(&self, limit: &Limit, key: &[u8], units: u64) {
+        let used = Settlement::new(limit, key, Change::Charge { more: units });
+        self.correct(used, DrawnFrom::Bucket);
+    }
+
+    fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom) {
+        self.counters.corrected(settlement.limit, settlement.change);
+        self.correct(settlement, from);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool) {
+        let now = self.local.clock().now();
+        self.feedback
+            .answered(limit.index, now, took, remaining, lost);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.local.clock().now()
+    }
 }

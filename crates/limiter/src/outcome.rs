@@ -13,7 +13,7 @@ pub(crate) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
 /// What became of one claim.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Who decided about it.
+    /// Who decided about the claim.
     pub by: By,
     /// How its bucket stands; meaningless where no bucket was asked ([`Outcome::asked`]).
     pub standing: Standing,
@@ -21,7 +21,8 @@ pub struct Outcome {
     pub enforced: bool,
     /// The limit with the numbers of an override; not kept of a request that is admitted.
     pub numbers: Option<Arc<Limit>>,
-    /// What the limit has learnt, or what an override says in its place; not kept either.
+    /// What the limit has learnt; not kept either. (The places of an override are fixed: nothing that was
+    /// learnt changes them.)
     pub(crate) conditions: Option<Box<Conditions>>,
 }
 
@@ -30,7 +31,7 @@ pub struct Outcome {
 pub enum By {
     /// The claim is undecided: another one was refused first, or the store was not looked at.
     Unasked,
-    /// Its bucket.
+    /// The bucket decided about the claim.
     Bucket,
     /// This gateway's share of the limit, because the store did not respond.
     LocalShare {
@@ -48,20 +49,20 @@ pub enum By {
 /// A block: every request of a key is refused, until a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Who blocks the key.
+    /// Whether an operator or a penalty blocks the key.
     pub cause: BlockCause,
-    /// Its end.
+    /// The moment at which the block ends.
     pub until: Timestamp,
     /// When a lone caller is admitted: its end, or later where the bucket needs longer.
     pub admits: Timestamp,
 }
 
-/// Who blocks a key.
+/// Who has a key blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockCause {
     /// An operator, by an override.
     Operator,
-    /// The limit's penalty.
+    /// The penalty of the limit, for refusals.
     Penalty,
 }
 

@@ -6,16 +6,16 @@ use tollgate_store::{Store, StoreError};
 use super::limiter::Limiter;
 use super::permit::{DrawnFrom, Settle as _};
 
-/// How a bucket stands.
+/// How a bucket stands, and by which numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peeked {
-    /// Its standing.
+    /// The standing of the bucket.
     pub standing: Standing,
     /// The capacity by the numbers that it was read by: those of an override, or the limit's own.
     pub capacity: u64,
 }
 
-impl<S: Store + Send + Sync> Limiter<S> {
+impl<S: Store> Limiter<S> {
     /// How the bucket of `claim` stands, and what it would say to its cost now. The level of a
     /// leased limit does not include the units that gateways hold.
     ///

@@ -34,70 +34,27 @@ pub(super) struct Penalties {
     untold: AtomicU64,
 }
 
-type Set = [Entry; WAYS];
-
-/// One key under one limit.
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    bucket: u128,
-    /// When `state` ends; from then on the entry says nothing about the key.
-    until: Timestamp,
-    state: KeyState,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum KeyState {
-    /// So many requests were refused in the span that ends at [`Entry::until`].
-    Counted { refusals: u32 },
-    /// The key is blocked until [`Entry::until`]; a lone caller is admitted at `admits`.
-    Blocked { admits: Timestamp },
-}
-
-impl Default for KeyState {
-    fn default() -> Self {
-        Self::Counted { refusals: 0 }
-    }
-}
-
-impl Entry {
-    fn refusals(&self) -> u32 {
-        match self.state {
-            KeyState::Counted { refusals } => refusals,
-            KeyState::Blocked { .. } => 0,
-        }
-    }
-
-    /// The block that is in force.
-    fn block(&self, now: Timestamp) -> Option<Block> {
-        match self.state {
-            KeyState::Blocked { admits } if self.until > now => Some(Block {
-                cause: BlockCause::Penalty,
-                until: self.until,
-                admits,
-            }),
-            _ => None,
-        }
-    }
-}
+/// Each key under one limit.
+type Set = [Penalized; WAYS];
 
 /// A penalty that this gateway has imposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imposed {
-    /// The limit.
+    /// The name of the limit.
     pub limit: Arc<str>,
-    /// Where its buckets are.
+    /// Where the buckets of the limit are.
     pub placement: Placement,
     /// The key of the bucket.
     pub key: KeyBytes,
-    /// Its numbers.
+    /// The numbers of the penalty.
     pub penalty: Penalty,
-    /// When the block began.
+    /// The moment at which the block began.
     pub since: Timestamp,
-    /// When it ends.
+    /// The moment at which the block ends.
     pub until: Timestamp,
 }
 
-/// Counters of penalties.
+/// What the penalties of a gateway have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PenaltyCounts {
     /// Blocks that this gateway has imposed.
@@ -127,13 +84,7 @@ impl Penalties {
         let mut known = Vec::new();
         for set in self.sets.get().into_iter().flatten() {
             let set = set.lock();
-            let entries = set.iter().filter(|entry| entry.until > now);
-            known.extend(entries.map(|entry| Penalized {
-                bucket: entry.bucket,
-                until: entry.until,
-                refusals: entry.refusals(),
-                admits: entry.block(now).map(|block| block.admits),
-            }));
+            known.extend(set.iter().filter(|entry| entry.until > now));
         }
         known
     }
@@ -145,16 +96,7 @@ impl Penalties {
             let Some(place) = room(&mut set, one.bucket, now) else {
                 continue;
             };
-            *place = Entry {
-                bucket: one.bucket,
-                until: one.until,
-                state: match one.admits {
-                    Some(admits) => KeyState::Blocked { admits },
-                    None => KeyState::Counted {
-                        refusals: one.refusals,
-                    },
-                },
-            };
+            *place = *one;
             if one.admits.is_some() {
                 self.last_end
                     .fetch_max(one.until.as_micros(), Ordering::Release);
@@ -173,7 +115,7 @@ impl Penalties {
         let bucket = self.names.bucket(limit, key);
         let set = sets[place(bucket)].lock();
         let entry = set.iter().find(|entry| entry.bucket == bucket)?;
-        entry.block(now)
+        block_of(entry, now)
     }
 
     /// Counts a request's refusals by its buckets, and blocks keys for them. It arrived at `at`.
@@ -219,35 +161,39 @@ impl Penalties {
             return None;
         };
         if entry.bucket != bucket || entry.until <= now {
-            *entry = Entry {
+            *entry = Penalized {
                 bucket,
                 until: now.after(penalty.span),
-                state: KeyState::default(),
+                ..Penalized::default()
             };
         }
-        if let Some(block) = entry.block(now) {
+        if let Some(block) = block_of(entry, now) {
             // Another request was refused at the same time, and blocked the key.
             let admits = block.admits.max(admits);
             return Some(Block { admits, ..block });
         }
-        let refusals = entry.refusals() + 1;
-        if refusals < penalty.refusals {
-            entry.state = KeyState::Counted { refusals };
+        entry.refusals = entry.refusals.saturating_add(1);
+        if entry.refusals < penalty.refusals {
             return None;
         }
         let until = now.after(penalty.block);
-        *entry = Entry {
+        *entry = Penalized {
             bucket,
             until,
-            state: KeyState::Blocked {
-                admits: admits.max(until),
-            },
+            refusals: 0,
+            admits: Some(admits.max(until)),
         };
-        let block = entry.block(now);
+        let block = block_of(entry, now);
         drop(set);
         self.last_end
             .fetch_max(until.as_micros(), Ordering::Release);
-        self.record(Imposed {
+        self.imposed.fetch_add(1, Ordering::Relaxed);
+        let mut news = self.news.lock();
+        if news.len() >= NEWS_MAX {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+            return block;
+        }
+        news.push_back(Imposed {
             limit: Arc::clone(&claim.limit.name),
             placement: claim.limit.placement,
             key: KeyBytes::from_slice(claim.key),
@@ -258,16 +204,6 @@ impl Penalties {
         block
     }
 
-    fn record(&self, imposed: Imposed) {
-        self.imposed.fetch_add(1, Ordering::Relaxed);
-        let mut news = self.news.lock();
-        if news.len() >= NEWS_MAX {
-            self.untold.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        news.push_back(imposed);
-    }
-
     pub(super) fn lift(&self, limit: &Limit, key: &[u8], now: Timestamp) -> bool {
         let bucket = self.names.bucket(limit, key);
         let Some(sets) = self.sets.get() else {
@@ -276,7 +212,7 @@ impl Penalties {
         let mut set = sets[place(bucket)].lock();
         let known = set.iter_mut().find(|entry| entry.bucket == bucket);
         let known = known.map(std::mem::take);
-        known.is_some_and(|entry| entry.block(now).is_some())
+        known.is_some_and(|entry| block_of(&entry, now).is_some())
     }
 
     /// The blocks that were imposed since the last call.
@@ -299,15 +235,26 @@ impl Penalties {
     }
 }
 
+/// The block that is in force.
+fn block_of(entry: &Penalized, now: Timestamp) -> Option<Block> {
+    let admits = entry.admits.filter(|_| entry.until > now)?;
+    Some(Block {
+        cause: BlockCause::Penalty,
+        until: entry.until,
+        admits,
+    })
+}
+
 /// The entry of a key, or the one with the least to lose; `None`: all are blocks of other keys.
-fn room(set: &mut Set, bucket: u128, now: Timestamp) -> Option<&mut Entry> {
+fn room(set: &mut Set, bucket: u128, now: Timestamp) -> Option<&mut Penalized> {
     if let Some(known) = set.iter().position(|entry| entry.bucket == bucket) {
         return set.get_mut(known);
     }
-    let others = set.iter_mut().filter(|entry| entry.block(now).is_none());
+    let others = set.iter_mut();
+    let others = others.filter(|entry| block_of(entry, now).is_none());
     others.min_by_key(|entry| {
         let is_counted = entry.until > now;
-        (is_counted, entry.refusals(), entry.until)
+        (is_counted, entry.refusals, entry.until)
     })
 }
 

@@ -12,9 +12,8 @@
 //! The tables of shares are made before they are needed: with the limiter, and on a separate thread
 //! when the number of gateways changes. No request makes one.
 
-mod kept;
-
 use std::borrow::Cow;
+use std::io::{Read, Seek};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -23,7 +22,8 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Change, Claim, Draw, Limit, Placement, Settlement, Timestamp, WhenDown};
-use tollgate_store::local::{LocalStore, place_of, same_bucket};
+use tollgate_store::clock::Clock;
+use tollgate_store::local::{LocalStore, SnapshotError, Unpaid, place_of, same_bucket};
 use tollgate_store::{Owed, StandIn, Store};
 
 use super::debts::Debts;
@@ -63,6 +63,35 @@ impl Shares {
             store: local.sibling(&dense),
         };
         Self::with(limits, divided, Arc::default())
+    }
+
+    /// The shares that were saved in `snapshot`, and what they owe.
+    pub(super) fn restored(
+        limits: &[Arc<Limit>],
+        replicas: u32,
+        clock: Clock,
+        snapshot: impl Read + Seek,
+        unpaid: &[Unpaid],
+    ) -> Result<Arc<Self>, SnapshotError> {
+        let owes = |limit: &Limit| {
+            let mut limits = unpaid.iter().filter_map(|one| limits.get(one.limit));
+            limits.any(|owing| same_bucket(owing, limit))
+        };
+        let (shares, dense) = divide(limits, replicas, owes);
+        let (store, _) = LocalStore::restored(&dense, clock, snapshot)?;
+        let divided = Divided {
+            replicas,
+            shares,
+            store,
+        };
+        let debts = Debts::default();
+        for Unpaid { limit, key, units } in unpaid {
+            if let Some(limit) = limits.get(*limit) {
+                // (There is room: no process owes more.)
+                debts.add(limit, key, *units);
+            }
+        }
+        Ok(Self::with(limits, divided, Arc::new(debts)))
     }
 
     /// The shares of the next policy's limits, with the buckets carried over. Debts are carried
@@ -147,22 +176,16 @@ impl Shares {
     /// Lowers a share to `most` units. (Until the store responds, it and the share gain at the same
     /// rate, so repeating this changes nothing.)
     fn hold_down(&self, divided: &Divided, claim: Claim<'_>, most: u64, now: Timestamp) {
-        let above = || {
-            let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
-            standings
-                .first()
-                .map_or(0, |standing| standing.remaining().saturating_sub(most))
-        };
-        if claim.limit.algorithm.holds_places() || above() == 0 {
+        if claim.limit.algorithm.holds_places() {
             return;
         }
         let _one_at_a_time = self.holding.lock();
-        let more = above();
+        let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
+        let left = standings.first().map_or(0, |standing| standing.remaining());
+        let more = left.saturating_sub(most);
         if more > 0 {
-            let change = Change::Charge { more };
-            divided
-                .store
-                .settle_at(&[Settlement::new(claim.limit, claim.key, change)], now);
+            let charge = Settlement::new(claim.limit, claim.key, Change::Charge { more });
+            divided.store.settle_at(&[charge], now);
         }
     }
 
@@ -203,6 +226,35 @@ impl Shares {
             }
             _ => {}
         }
+    }
+
+    /// Where the shares are, to be saved with other buckets.
+    pub(super) fn saved<T>(&self, save: impl FnOnce(&LocalStore) -> T) -> T {
+        save(&self.divided.load().store)
+    }
+
+    /// What the shares owe, and the number of gateways that they are divided by.
+    pub(super) fn unpaid(&self) -> (Vec<Unpaid>, u32) {
+        (
+            self.debts.unpaid(&self.limits),
+            self.replicas.load(Ordering::Acquire),
+        )
+    }
+
+    /// What the shares owe, which another process pays if it begins to serve. It is no longer owed here, so
+    /// that a store that responds meanwhile is charged once.
+    pub(super) fn leave(&self) -> Vec<Unpaid> {
+        self.debts.leave(&self.limits)
+    }
+
+    /// The other process serves, and pays what it was left.
+    pub(super) fn left(&self) {
+        self.debts.left();
+    }
+
+    /// The other process does not serve: what it was left is owed here.
+    pub(super) fn stay(&self) {
+        self.debts.stay();
     }
 
     fn divide(&self) {
@@ -259,10 +311,11 @@ impl StandIn for Shares {
             let standings = divided.store.peek_at(&[claim], now);
             let left = standings.first().map_or(0, |standing| standing.remaining());
             let units = debt.units.min(share.algorithm.burst().saturating_sub(left));
-            (units > 0).then(|| Owed {
-                limit: Arc::clone(known),
-                key: debt.key,
+            let limit = Arc::clone(known);
+            (units > 0).then_some(Owed {
+                limit,
                 units,
+                ..debt
             })
         });
         owed.collect()

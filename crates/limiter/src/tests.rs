@@ -117,7 +117,7 @@ pub(crate) fn claim(limit: &Limit) -> Claim<'_> {
     Claim::new(limit, b"k", 1)
 }
 
-pub(crate) fn left<S: Store + Send + Sync>(limiter: &Limiter<S>, limit: &Limit) -> u64 {
+pub(crate) fn left<S: Store>(limiter: &Limiter<S>, limit: &Limit) -> u64 {
     limiter.local().peek_at(
         &[Claim {
             cost: 0,

@@ -26,6 +26,7 @@ mod lane;
 mod outages;
 mod owed;
 mod places;
+mod queue;
 mod receipt;
 mod replicas;
 pub(crate) mod servers;

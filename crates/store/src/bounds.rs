@@ -171,7 +171,8 @@ impl Bounds {
                     }
                     continue;
                 }
-                if !shape.boundable() {
+                // Gateways add places, not only time does.
+                if shape.holds() {
                     continue;
                 }
                 if shard.len() >= SHARD_MAX && !shard.contains_key(&name.hash) {

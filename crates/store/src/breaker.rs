@@ -15,17 +15,11 @@ pub const PROBE_LAST: Micros = Micros(200_000);
 /// The longest wait between two probes of a server that refuses us until an operator acts.
 pub const PROBE_LASTING: Micros = Micros(1_000_000);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Circuit {
-    Closed,
-    /// Calls fail immediately; probes go out at intervals.
-    Open,
-}
-
 /// Counts failures and decides when to stop calling and when to probe.
 #[derive(Debug)]
 pub struct Breaker {
-    circuit: Circuit,
+    /// Whether calls fail immediately; probes go out at intervals then.
+    is_open: bool,
     failures: u32,
     /// Whether a call got a response since the circuit was closed.
     is_proven: bool,
@@ -37,7 +31,7 @@ impl Breaker {
     /// A breaker that is open and probes immediately, because the server's state is unknown.
     pub const fn new(now: Timestamp) -> Self {
         Self {
-            circuit: Circuit::Open,
+            is_open: true,
             failures: 0,
             is_proven: false,
             probe_wait: PROBE_FIRST,
@@ -45,8 +39,8 @@ impl Breaker {
         }
     }
 
-    pub const fn circuit(&self) -> Circuit {
-        self.circuit
+    pub const fn is_open(&self) -> bool {
+        self.is_open
     }
 
     pub const fn succeeded(&mut self) {
@@ -67,9 +61,9 @@ impl Breaker {
     /// Records that the connection is gone, or that the server may no longer be written to; returns
     /// whether this opened the circuit.
     pub fn trip(&mut self, now: Timestamp) -> bool {
-        let opened = self.circuit == Circuit::Closed;
+        let opened = !self.is_open;
         if opened {
-            self.circuit = Circuit::Open;
+            self.is_open = true;
             self.probe_wait = PROBE_FIRST;
             self.probe_at = now;
         }
@@ -83,7 +77,7 @@ impl Breaker {
 
     /// Records that a probe succeeded: calls go out again.
     pub const fn probe_succeeded(&mut self) {
-        self.circuit = Circuit::Closed;
+        self.is_open = false;
         self.failures = 0;
         self.is_proven = false;
         self.probe_wait = PROBE_FIRST;
@@ -118,9 +112,9 @@ mod tests {
         breaker.succeeded();
         assert!(!breaker.failed(at(3)));
         assert!(!breaker.failed(at(4)));
-        assert_eq!(breaker.circuit(), Circuit::Closed);
+        assert!(!breaker.is_open());
         assert!(breaker.failed(at(5)));
-        assert_eq!(breaker.circuit(), Circuit::Open);
+        assert!(breaker.is_open());
         assert!(!breaker.failed(at(6)), "it opens once");
     }
 
@@ -151,6 +145,6 @@ mod tests {
             "it is there again, and starts"
         );
         breaker.probe_succeeded();
-        assert_eq!(breaker.circuit(), Circuit::Closed);
+        assert!(!breaker.is_open());
     }
 }

@@ -53,7 +53,7 @@ impl Deadline {
     /// Records the refunds of leased units that the request took beside a draw that the store may have made.
     pub(crate) fn keep_leased(&self, refunds: Vec<Correction>) {
         if let Some(draw) = &*self.unanswered.lock() {
-            *draw.leased.lock() = refunds;
+            draw.keep_leased(refunds);
         }
     }
 

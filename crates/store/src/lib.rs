@@ -41,7 +41,7 @@ use tollgate_limit::{Claim, Draw, KeyBytes, Limit, Settlement, Standing};
 pub use backend::Backend;
 pub use batch::documents::Document;
 pub use batch::{Counters, Health};
-pub use bucket_hash::{HashKey, LimitHash};
+pub use bucket_hash::HashKey;
 pub use deadline::Deadline;
 pub use local::LocalStore;
 pub use options::RemoteOptions;
@@ -52,7 +52,7 @@ pub use remote::RemoteStore;
 /// Each store uses its own time: the process's clock, or the server's. Its results contain
 /// durations, never instants. The request path runs on per-core runtimes, so futures need not be
 /// `Send`. A store may batch calls as it likes.
-pub trait Store: 'static {
+pub trait Store: Send + Sync + 'static {
     /// Draws every claim, or none of them: all are charged if every enforced claim can pay;
     /// otherwise no bucket changes. No two claims share a limit. The order of claims never matters.
     /// A remote store gives its result by the `deadline` of the request.

@@ -163,14 +163,9 @@ impl WireForm {
         self.refundable
     }
 
-    /// Whether an upper bound of it can be kept: no gateway adds units, only time does.
-    pub(crate) fn boundable(&self) -> bool {
-        !matches!(self.algorithm, Algorithm::InFlight(_))
-    }
-
     /// Whether its places must be confirmed by heartbeats.
     pub(crate) fn holds(&self) -> bool {
-        matches!(self.algorithm, Algorithm::InFlight(_))
+        self.algorithm.holds_places()
     }
 
     /// The bucket's standing, and its verdict on `cost`, without drawing.

@@ -23,10 +23,10 @@ use tollgate_response::{Form, Problem, Reason, challenge};
 
 /// What becomes of a request.
 pub(super) enum Next {
-    /// The service gets it.
+    /// The service gets the request.
     Admit(Due),
     Refuse(Box<Response<Bytes>>),
-    /// Neither is known yet.
+    /// Neither of the two is known yet.
     Wait(Work),
 }
 

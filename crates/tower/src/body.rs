@@ -14,42 +14,32 @@ pin_project! {
     /// The body of a limited service's response. It holds the request's place in concurrency limits
     /// until it has ended or is dropped, and settles charges that depend on it.
     pub struct ResponseBody<B> {
+        // The service's body; `None`: the request is refused.
         #[pin]
-        content: Content<B>,
+        body: Option<B>,
+        refusal: Bytes,
         passage: Option<Box<Passage>>,
     }
 }
 
-pin_project! {
-    #[project = ContentProjection]
-    enum Content<B> {
-        Service {
-            #[pin]
-            body: B,
-        },
-        Refusal {
-            bytes: Bytes,
-        },
-    }
-}
-
 impl<B: Body> ResponseBody<B> {
-    pub(super) fn new(body: B, passage: Option<Box<Passage>>) -> Self {
-        let mut response = Self {
-            content: Content::Service { body },
-            passage,
-        };
-        if matches!(&response.content, Content::Service { body } if body.is_end_stream()) {
-            end(&mut response.passage);
+    pub(super) fn new(body: B, mut passage: Option<Box<Passage>>) -> Self {
+        if body.is_end_stream() {
+            end(&mut passage);
         }
-        response
+        Self {
+            body: Some(body),
+            refusal: Bytes::new(),
+            passage,
+        }
     }
 }
 
 impl<B> ResponseBody<B> {
     pub(super) fn refusal(bytes: Bytes) -> Self {
         Self {
-            content: Content::Refusal { bytes },
+            body: None,
+            refusal: bytes,
             passage: None,
         }
     }
@@ -71,45 +61,41 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
-        match this.content.project() {
-            ContentProjection::Refusal { bytes } => {
-                let bytes = std::mem::take(bytes);
-                let frame = (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)));
-                Poll::Ready(frame)
-            }
-            ContentProjection::Service { mut body } => {
-                let frame = ready!(body.as_mut().poll_frame(context));
-                match (&frame, this.passage.as_mut()) {
-                    (None, _) => end(this.passage),
-                    (Some(Ok(frame)), Some(passage)) => {
-                        if let Some(data) = frame.data_ref() {
-                            passage.data(data);
-                        }
-                        // A server does not ask again after the last piece.
-                        if body.is_end_stream() {
-                            end(this.passage);
-                        }
-                    }
-                    // Broken off: dropped, which lowers no charge.
-                    (Some(Err(_)), _) => *this.passage = None,
-                    (Some(Ok(_)), None) => {}
+        let Some(mut body) = this.body.as_pin_mut() else {
+            let bytes = std::mem::take(this.refusal);
+            let frame = (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)));
+            return Poll::Ready(frame);
+        };
+        let frame = ready!(body.as_mut().poll_frame(context));
+        match (&frame, this.passage.as_mut()) {
+            (None, _) => end(this.passage),
+            (Some(Ok(frame)), Some(passage)) => {
+                if let Some(data) = frame.data_ref() {
+                    passage.data(data);
                 }
-                Poll::Ready(frame)
+                // A server does not ask again after the last piece.
+                if body.is_end_stream() {
+                    end(this.passage);
+                }
             }
+            // Broken off: dropped, which lowers no charge.
+            (Some(Err(_)), _) => *this.passage = None,
+            (Some(Ok(_)), None) => {}
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
-            Content::Service { body } => body.is_end_stream(),
-            Content::Refusal { bytes } => bytes.is_empty(),
+        match &self.body {
+            Some(body) => body.is_end_stream(),
+            None => self.refusal.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Service { body } => body.size_hint(),
-            Content::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
+        match &self.body {
+            Some(body) => body.size_hint(),
+            None => SizeHint::with_exact(self.refusal.len() as u64),
         }
     }
 }

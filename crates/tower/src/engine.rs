@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::{Agreement, Builder, Count, Error};
+use super::{Agreement, Builder, Count};
 use tollgate_admission::{Account, UnderWay, shared_store};
 use tollgate_config::settings::ColdStart;
-use tollgate_config::{Config, Loader, settings};
+use tollgate_config::{Config, ConfigError, Loader, settings};
 use tollgate_limit::Role;
 use tollgate_limiter::Limiter;
 use tollgate_policy::Policy;
@@ -28,6 +28,28 @@ use tollgate_store::local;
 pub(super) enum LimitsSource {
     File(PathBuf),
     Builder(Box<Builder>),
+}
+
+/// Why a layer cannot be made or changed; after a failed change the limits in force stay.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file, or what the builder says, has mistakes. The text names each, with its place.
+    #[error("{0}")]
+    Config(String),
+    /// The shared store cannot be used: its settings are invalid, this build has no such store, or
+    /// its audit refuses it.
+    #[error("the shared store: {0}")]
+    Store(String),
+    /// The layer was made without a file, so there is none to read again.
+    #[error("the limits were not read from a file")]
+    NoFile,
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error.render(false))
+    }
 }
 
 /// The limits in force, shared by all services of a layer.
@@ -220,11 +242,11 @@ pub struct Handle(pub(super) Arc<Engine>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitCount {
-    /// The limit's name.
+    /// The name of the limit.
     pub name: String,
     /// The tier whose numbers these are; `None`: the limit's own.
     pub tier: Option<String>,
-    /// Its decisions.
+    /// What the limit has decided.
     pub count: Count,
     /// How a candidate compares with the live limit, if this is a candidate.
     pub candidate: Option<Agreement>,

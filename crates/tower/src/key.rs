@@ -32,7 +32,7 @@ impl Key {
         Self::new("address")
     }
 
-    /// One bucket for everyone.
+    /// One bucket for all requests.
     pub fn everyone() -> Self {
         Self::new("everyone")
     }

@@ -29,11 +29,11 @@ type KeyOf = Arc<dyn for<'r> Fn(RequestHead<'r>) -> Option<Cow<'r, str>> + Send 
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RequestHead<'r> {
-    /// Its method.
+    /// The method of the request.
     pub method: &'r Method,
-    /// Its target.
+    /// The target of the request.
     pub uri: &'r Uri,
-    /// Its headers.
+    /// The headers of the request.
     pub headers: &'r HeaderMap,
     /// What layers before this one have found out, such as who sends it.
     pub extensions: &'r Extensions,

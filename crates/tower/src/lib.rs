@@ -53,7 +53,6 @@ mod admit;
 mod body;
 mod builder;
 mod engine;
-mod error;
 mod future;
 mod key;
 mod layer;
@@ -65,8 +64,7 @@ mod tests;
 
 pub use body::ResponseBody;
 pub use builder::Builder;
-pub use engine::{Handle, LimitCount};
-pub use error::Error;
+pub use engine::{Error, Handle, LimitCount};
 pub use future::ResponseFuture;
 pub use key::Key;
 pub use layer::{RateLimit, RateLimitLayer, RequestHead};

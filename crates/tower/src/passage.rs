@@ -1,6 +1,5 @@
 //! A request from its admission to the end of its response.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -62,15 +61,9 @@ pub(super) fn quota_headers(snapshot: &Snapshot, account: &Account) -> Prepared 
     let judged = &account.judged;
     let facts = judged.facts(&account.claims, &snapshot.policy.limits);
     let (refuses, retry_after) = (judged.refuses(), judged.retry_after());
-    WRITER.with_borrow_mut(|writer| {
-        let quota = &snapshot.quota;
-        quota.prepare(&facts, refuses, retry_after, account.at, writer)
-    })
-}
-
-thread_local! {
-    /// The buffer in which quota headers are written before they are copied into a response.
-    static WRITER: RefCell<Writer> = RefCell::default();
+    let quota = &snapshot.quota;
+    let mut writer = Writer::default();
+    quota.prepare(&facts, refuses, retry_after, account.at, &mut writer)
 }
 
 impl Passage {

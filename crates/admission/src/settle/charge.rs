@@ -235,37 +235,37 @@ impl Charge {
     /// Settles a response that should state its cost and does not.
     fn untold(&self, permit: &mut Permit, settle: &Settle, streamed: bool) {
         let limit = &*self.name;
+        let charged = permit.charged(limit).unwrap_or(0);
         if settle.untold_costs_most {
-            let charged = permit.charged(limit).unwrap_or(0);
             self.correct(permit, settle.most_after(charged));
-        } else {
-            let charged = permit.charged(limit).unwrap_or(0);
-            let raised = self.raised(settle, charged);
-            if raised > charged {
-                self.correct(permit, raised);
-            }
-            if !permit.unsettled(limit) {
-                return;
-            }
-            let charged = permit.charged(limit);
-            let kept = match settle.estimate {
-                Some(_) => "the estimate",
-                None => "its whole reservation",
-            };
-            let hint = if streamed {
-                ": OpenAI's streams state it where the request says \"stream_options\": {\"include_usage\": true}; `ask = true` of `settle` adds that"
-            } else {
-                ""
-            };
-            tracing::warn!(
-                limit,
-                charged,
-                "a response does not state its cost: {kept} stays charged{hint}"
-            );
+            return;
         }
+        let raised = self.raised(settle, charged);
+        if raised > charged {
+            self.correct(permit, raised);
+        }
+        if !permit.unsettled(limit) {
+            return;
+        }
+        let charged = permit.charged(limit);
+        let kept = match settle.estimate {
+            Some(_) => "the estimate",
+            None => "its whole reservation",
+        };
+        let hint = match streamed {
+            true => {
+                ": OpenAI's streams state it where the request says \"stream_options\": {\"include_usage\": true}; `ask = true` of `settle` adds that"
+            }
+            false => "",
+        };
+        tracing::warn!(
+            limit,
+            charged,
+            "a response does not state its cost: {kept} stays charged{hint}"
+        );
     }
 
-    /// Settles at the cost `told` that the response states.
+    /// Settles at the cost `reported` that the response states.
     fn settle(&self, permit: &mut Permit, settle: &Settle, reported: u64) {
         let limit = &*self.name;
         let Some(reserved) = permit.charged(limit) else {
@@ -277,7 +277,7 @@ impl Charge {
         self.correct(permit, actual);
     }
 
-    /// Counts what a response that states the cost `told` used above its reservation.
+    /// Counts what a response that states the cost `reported` used above its reservation.
     fn count_over(&self, permit: &Permit, settle: &Settle, reported: u64) {
         let limit = &*self.name;
         let reserved = permit.charged(limit).unwrap_or(0);

@@ -38,11 +38,13 @@ pub struct FieldScanner {
     /// How many bytes of a byte order mark the body has begun with; all, once that is decided.
     mark: usize,
     line: Line,
+    /// The name of the line's field, or after it its text: the first [`TEXT_MAX`] bytes, and one more.
+    text: SmallVec<[u8; 24]>,
     /// Whether the previous byte was a CR that ended a line: a LF belongs to the same end.
     after_cr: bool,
     /// The names of events that end a stream, beside `data: [DONE]`.
     last_events: &'static [&'static str],
-    /// The name of the event that is being read, as far as it can be one of them.
+    /// The name of the event that is being read.
     event: SmallVec<[u8; 24]>,
     /// Whether the event that ends the stream has arrived.
     done: bool,
@@ -52,14 +54,10 @@ pub struct FieldScanner {
 /// The position of the scanner in a line of an event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// This many bytes of `data:` have matched.
-    Start(u8),
-    /// In a `data:` line that matches this many bytes of [`DONE`]; `None`: it has other text.
-    Data(Option<u8>),
-    /// This many bytes of `event:` have matched.
-    EventStart(u8),
+    /// In the name of its field, or in a line of another field.
+    Name,
+    Data,
     Event,
-    Other,
 }
 
 impl FieldScanner {
@@ -70,7 +68,8 @@ impl FieldScanner {
             mark: 0,
             last_events,
             event: SmallVec::new(),
-            line: Line::Start(0),
+            line: Line::Name,
+            text: SmallVec::new(),
             after_cr: false,
             done: false,
             json: Reader::response(paths),
@@ -112,22 +111,15 @@ impl FieldScanner {
             Carrier::Json => self.json.feed(piece),
             Carrier::Events => {
                 let mut rest = piece;
-                while let Some((&byte, after)) = rest.split_first() {
-                    rest = if self.line == Line::Data(None) {
-                        let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
-                        let (run, after) = rest.split_at(end);
-                        self.json.feed(run);
-                        match after.split_first() {
-                            Some((&byte, after)) => {
-                                self.feed_event(byte);
-                                after
-                            }
-                            None => after,
-                        }
-                    } else {
-                        self.feed_event(byte);
-                        after
-                    };
+                while !rest.is_empty() {
+                    let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+                    let (part, after) = rest.split_at(end);
+                    self.feed_line(part);
+                    rest = after;
+                    if let Some((&byte, after)) = after.split_first() {
+                        self.end_line(byte);
+                        rest = after;
+                    }
                 }
             }
         }
@@ -153,76 +145,67 @@ impl FieldScanner {
         numbers
     }
 
-    fn feed_event(&mut self, byte: u8) {
-        const DATA: &[u8] = b"data:";
-        const EVENT: &[u8] = b"event:";
-        let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
-        match (self.line, byte) {
-            (_, b'\n') if after_cr => {}
-            // A blank line ends the event, and discards its unfinished JSON.
-            (Line::Start(0), b'\n' | b'\r') => {
-                self.json.restart();
-                // Its name may stand before its numbers: only here it is complete.
-                self.done |= self.is_last_event();
-                self.event.clear();
-            }
-            (line, b'\n' | b'\r') => {
-                self.done |= line == Line::Data(Some(DONE_LENGTH));
-                // The data lines of an event are joined by line feeds.
-                self.json.feed(b"\n");
-                self.line = Line::Start(0);
-            }
-            (Line::Start(matched), byte) if DATA[usize::from(matched)] == byte => {
-                let matched = matched + 1;
-                self.line = if usize::from(matched) == DATA.len() {
-                    Line::Data(Some(0))
-                } else {
-                    Line::Start(matched)
-                };
-            }
-            (Line::Start(0), b'e') if !self.last_events.is_empty() => {
-                self.event.clear();
-                self.line = Line::EventStart(1);
-            }
-            (Line::EventStart(matched), byte) if EVENT[usize::from(matched)] == byte => {
-                let matched = matched + 1;
-                self.line = if usize::from(matched) == EVENT.len() {
-                    Line::Event
-                } else {
-                    Line::EventStart(matched)
-                };
-            }
-            // A longer name is none of them: one byte too many is kept.
-            (Line::Event, byte) if self.event.len() <= NAME_MAX => self.event.push(byte),
-            (Line::Start(_) | Line::EventStart(_), _) => self.line = Line::Other,
-            (Line::Data(said), byte) => {
-                self.line = Line::Data(match said {
-                    // One space after the colon does not belong to the text.
-                    Some(0) if byte == b' ' => Some(0),
-                    Some(at) if DONE.get(usize::from(at)) == Some(&byte) => Some(at + 1),
-                    _ => None,
-                });
-                self.json.feed(&[byte]);
-            }
-            (Line::Event | Line::Other, _) => {}
+    /// Reads a part of a line.
+    fn feed_line(&mut self, part: &[u8]) {
+        let mut rest = part;
+        while self.line == Line::Name
+            && let Some((byte, after)) = rest.split_first()
+        {
+            rest = after;
+            self.keep(std::slice::from_ref(byte));
+            self.line = match &self.text[..] {
+                b"data:" => Line::Data,
+                b"event:" => Line::Event,
+                _ => continue,
+            };
+            self.text.clear();
         }
+        if self.line == Line::Data {
+            self.json.feed(rest);
+        }
+        self.keep(rest);
+        self.after_cr &= part.is_empty();
     }
 
-    /// Whether the event that is being read ends the stream.
-    fn is_last_event(&self) -> bool {
-        // One space after the colon does not belong to the name.
-        let name = self.event.strip_prefix(b" ").unwrap_or(&self.event);
-        self.last_events.iter().any(|last| last.as_bytes() == name)
+    fn keep(&mut self, part: &[u8]) {
+        let room = (TEXT_MAX + 1).saturating_sub(self.text.len());
+        self.text.extend_from_slice(&part[..room.min(part.len())]);
+    }
+
+    /// Ends a line by one of the bytes of its end.
+    fn end_line(&mut self, byte: u8) {
+        if std::mem::replace(&mut self.after_cr, byte == b'\r') && byte == b'\n' {
+            return;
+        }
+        if self.line == Line::Name && self.text.is_empty() {
+            // A blank line ends the event, and discards its unfinished JSON.
+            self.json.restart();
+            // Its name may stand before its numbers: only here it is complete.
+            let mut last = self.last_events.iter();
+            self.done |= last.any(|last| *last.as_bytes() == self.event[..]);
+            self.event.clear();
+            return;
+        }
+        // One space after the colon does not belong to the text.
+        let text = self.text.strip_prefix(b" ").unwrap_or(&self.text);
+        match self.line {
+            Line::Name => {}
+            Line::Data => self.done |= text == DONE,
+            Line::Event => self.event = text.into(),
+        }
+        // The data lines of an event are joined by line feeds.
+        self.json.feed(b"\n");
+        self.line = Line::Name;
+        self.text.clear();
     }
 }
 
-/// The bytes of an event's name that are kept, with the space before it.
-const NAME_MAX: usize = 64;
+/// The bytes of a line's text that are compared: longer than the name of any event.
+const TEXT_MAX: usize = 64;
 /// The byte order mark in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 /// The text of the event that ends a stream.
 const DONE: &[u8] = b"[DONE]";
-const DONE_LENGTH: u8 = 6;
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ use tollgate_store::local::Places;
 pub(super) struct Adaptive {
     least: u64,
     most: u64,
-    /// Places, in 1/1024.
+    /// The places in force, in 1/1024.
     limit: u64,
     /// The time of a response that did not queue, in 1/1024 microsecond; 0: not known yet.
     unloaded: u64,

@@ -32,30 +32,19 @@ pub struct RateFeedback {
 /// The part that survives a reload.
 #[derive(Debug)]
 struct Taught {
-    trouble: ArcSwap<Trouble>,
+    share: ArcSwap<Share>,
     rounding: AtomicU16,
-}
-
-/// The effect of the upstream's responses.
-#[derive(Clone, Copy, Debug)]
-struct Trouble {
-    /// The factor, and the moment until which it stays and from which it rises.
-    factor: (u64, Timestamp),
-    /// The upper bound from the upstream's quota, and the moment until which it applies.
-    bound: (u64, Timestamp),
-    /// Nothing is granted before this moment.
-    opens: Timestamp,
 }
 
 impl RateFeedback {
     pub(super) fn new(following: Following, quota: &Quota) -> Self {
-        let none = Trouble {
+        let whole = Share {
             factor: (WHOLE, Timestamp::default()),
             bound: (WHOLE, Timestamp::default()),
             opens: Timestamp::default(),
         };
         let taught = Taught {
-            trouble: ArcSwap::from_pointee(none),
+            share: ArcSwap::from_pointee(whole),
             rounding: AtomicU16::new(0),
         };
         Self {
@@ -89,19 +78,17 @@ impl RateFeedback {
 
     /// The share of the rate granted at `now`, in 1/1024.
     pub(crate) fn factor(&self, now: Timestamp) -> u64 {
-        let trouble = self.taught.trouble.load();
-        let climbed = trouble.climbed(now);
-        let factor = if now < trouble.bound.1 {
-            climbed.min(trouble.bound.0)
-        } else {
-            climbed
+        let share = self.taught.share.load();
+        let factor = match climbed(&share, now) {
+            climbed if now < share.bound.1 => climbed.min(share.bound.0),
+            climbed => climbed,
         };
         factor.max(self.following.least)
     }
 
     /// The moment before which nothing is granted, if it is in the future.
     pub(crate) fn opens(&self, now: Timestamp) -> Option<Timestamp> {
-        let opens = self.taught.trouble.load().opens;
+        let opens = self.taught.share.load().opens;
         (self.obeys_quota() && opens > now).then_some(opens)
     }
 
@@ -113,11 +100,11 @@ impl RateFeedback {
     /// The upstream asked for less, perhaps for `retry_after`: this counts once until then.
     pub fn troubled(&self, now: Timestamp, retry_after: Option<Micros>) {
         let hold = retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD);
-        self.change(|trouble| {
-            if now >= trouble.factor.1 {
-                let factor = trouble.climbed(now).max(self.following.least);
+        self.change(|share| {
+            if now >= share.factor.1 {
+                let factor = climbed(share, now).max(self.following.least);
                 let lowered = (factor - factor.div_ceil(8)).max(self.following.least);
-                trouble.factor = (lowered, now.after(hold));
+                share.factor = (lowered, now.after(hold));
             }
         });
     }
@@ -126,62 +113,48 @@ impl RateFeedback {
     /// that. The minimum still applies, and the file's own number is never exceeded.
     pub fn bounded(&self, now: Timestamp, units: u64, span: Micros) {
         let span = span.min(TOLD_MAX);
-        let share = u128::from(units) * u128::from(self.rate.1.0) * u128::from(WHOLE);
-        let share = share / (u128::from(span.0) * u128::from(self.rate.0)).max(1);
-        let share = u64::try_from(share).unwrap_or(WHOLE).min(WHOLE);
-        self.change(|trouble| trouble.bound = (share, now.after(span)));
+        let bound = u128::from(units) * u128::from(self.rate.1.0) * u128::from(WHOLE);
+        let bound = bound / (u128::from(span.0) * u128::from(self.rate.0)).max(1);
+        let bound = u64::try_from(bound).unwrap_or(WHOLE).min(WHOLE);
+        self.change(|share| share.bound = (bound, now.after(span)));
     }
 
     /// Records that the upstream accepts nothing for `span`: nothing is granted until then.
     pub fn held(&self, now: Timestamp, span: Micros) {
         let opens = now.after(span.min(TOLD_MAX));
-        self.change(|trouble| trouble.opens = trouble.opens.max(opens));
+        self.change(|share| share.opens = share.opens.max(opens));
     }
 
     pub(super) fn learnt(&self) -> Share {
-        let Trouble {
-            factor,
-            bound,
-            opens,
-        } = **self.taught.trouble.load();
-        Share {
-            factor,
-            bound,
-            opens,
-        }
+        **self.taught.share.load()
     }
 
     /// Continues from `share` as of `now`; no moment is later than could be learnt now.
     pub(super) fn relearn(&self, share: Share, now: Timestamp) {
         let near = |moment: Timestamp, most: Micros| moment.min(now.after(most));
-        self.change(|trouble| {
-            *trouble = Trouble {
-                factor: (
-                    share.factor.0.clamp(self.following.least, WHOLE),
-                    near(share.factor.1, HOLD_MAX),
-                ),
-                bound: (share.bound.0.min(WHOLE), near(share.bound.1, TOLD_MAX)),
-                opens: near(share.opens, TOLD_MAX),
-            };
-        });
+        let factor = share.factor.0.clamp(self.following.least, WHOLE);
+        self.taught.share.store(Arc::new(Share {
+            factor: (factor, near(share.factor.1, HOLD_MAX)),
+            bound: (share.bound.0.min(WHOLE), near(share.bound.1, TOLD_MAX)),
+            opens: near(share.opens, TOLD_MAX),
+        }));
     }
 
     /// Readers never wait: they see the state before or after the change.
-    fn change(&self, change: impl Fn(&mut Trouble)) {
-        self.taught.trouble.rcu(|trouble| {
-            let mut trouble = **trouble;
-            change(&mut trouble);
-            trouble
+    fn change(&self, change: impl Fn(&mut Share)) {
+        self.taught.share.rcu(|share| {
+            let mut share = **share;
+            change(&mut share);
+            share
         });
     }
 }
 
-impl Trouble {
-    fn climbed(&self, now: Timestamp) -> u64 {
-        let steps = now.since(self.factor.1).0 / CLIMB.0;
-        let climbed = steps.saturating_mul(STEP);
-        self.factor.0.saturating_add(climbed).min(WHOLE)
-    }
+/// The factor of `share`, as far as it has risen.
+fn climbed(share: &Share, now: Timestamp) -> u64 {
+    let steps = now.since(share.factor.1).0 / CLIMB.0;
+    let climbed = steps.saturating_mul(STEP);
+    share.factor.0.saturating_add(climbed).min(WHOLE)
 }
 
 /// An odd step near 65536 over the golden ratio visits all values, evenly spread.

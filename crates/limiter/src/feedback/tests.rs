@@ -54,6 +54,7 @@ fn troubled() -> (Feedback, Vec<u8>) {
     let mut snapshot = Vec::new();
     LocalStore::new(&limits, Clock::manual(START), ColdStart::Full)
         .save(
+            None,
             &mut snapshot,
             &Remembered {
                 learnt: feedback.learnt(),

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::deliver::fail;
-use super::shared::{Unmade, Work};
+use super::queue::{Unmade, Work};
 use super::{
     Adjust, Ask, Batch, Correction, GROUPS_MAX, Group, LaneState, Link, Part, Wanted, Wants, answer,
 };

@@ -1,6 +1,7 @@
 //! Turns a server's response into the results of all requests, by replaying the pure core on the
 //! states that the server used.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,11 +9,13 @@ use smallvec::SmallVec;
 
 use super::assemble::Flight;
 use super::flight::Sent;
+use super::unanswered::refunds;
 use super::{Answer, Ask, Batch, Group, LaneState, Reply, Trouble, Unanswered, answer};
 use crate::StoreError;
 use crate::bounds::Learned;
 use crate::wire_form::StoredState;
-use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
+use tollgate_limit::draw::{Part, draw_parts};
+use tollgate_limit::{Draw, Timestamp};
 
 const UNREADABLE: &str =
     "a bucket's row cannot be read, or is of a kind that this gateway does not know";
@@ -148,38 +151,24 @@ impl Group {
     }
 }
 
-/// Decides one request of `group` as [`tollgate_limit::draw`] does, and advances `states`.
+/// Decides one request of `group`, and advances `states`.
 fn replay(
     batch: &Batch,
     group: &Group,
     states: &mut [Option<StoredState>],
     now: Timestamp,
 ) -> Draw {
-    let mut granted = true;
-    let mut judged: SmallVec<[_; 4]> = SmallVec::new();
-    for part in &group.parts {
+    let part = |part: &super::Part| {
         let bucket = part.bucket as usize;
-        let algorithm = batch.buckets[bucket].1.algorithm();
-        let answer = algorithm.judge(states[bucket].as_ref(), part.cost, now);
-        granted &= answer.is_ok() || !part.enforced;
-        judged.push((Verdict::from(&answer), answer.ok().map(|grant| grant.next)));
-    }
-    let mut standings = SmallVec::new();
-    for (part, (verdict, next)) in group.parts.iter().zip(judged) {
-        let bucket = part.bucket as usize;
-        let algorithm = batch.buckets[bucket].1.algorithm();
-        // A claim of cost zero leaves the bucket unchanged.
-        if let (true, Some(next)) = (granted && part.cost > 0, next) {
-            algorithm.apply(&mut states[bucket], next);
+        Part {
+            algorithm: Cow::Borrowed(batch.buckets[bucket].1.algorithm()),
+            bucket,
+            cost: part.cost,
+            enforced: part.enforced,
         }
-        let report = algorithm.report(states[bucket].as_ref(), now);
-        standings.push(Standing::new(verdict, report));
-    }
-    Draw {
-        granted,
-        standings,
-        at: now,
-    }
+    };
+    let parts: SmallVec<[Part<'_>; 4]> = group.parts.iter().map(part).collect();
+    draw_parts(&parts, states, now)
 }
 
 /// Delivers a decision. The places a request holds are recorded before it can give them back.
@@ -194,20 +183,19 @@ fn grant(shared: &LaneState, ask: Ask, draw: Draw, is_late: bool) {
         unanswered,
         ..
     } = ask;
-    if is_late {
-        // A heartbeat since then has freed its places.
-        if let Some((wants, draw)) = unanswered.and_then(|one| one.granted(wants, draw)) {
-            shared.give_units_back(&wants, &draw);
-        }
-        return;
-    }
-    if wants.iter().any(|wanted| wanted.shape.holds()) {
+    // A heartbeat since the time of a late call has freed its places.
+    if !is_late {
         shared.hold(&wants, &draw);
     }
     let Some(reply) = reply else {
-        shared.give_places_back(&wants, &draw);
-        if let Some((wants, draw)) = unanswered.and_then(|one| one.granted(wants, draw)) {
-            shared.give_units_back(&wants, &draw);
+        if !is_late {
+            shared.give_places_back(&wants, &draw);
+        }
+        if let Some(unanswered) = unanswered {
+            let refunds = unanswered.granted(refunds(&wants, &draw).collect());
+            refunds
+                .into_iter()
+                .for_each(|refund| shared.correct(refund));
         }
         return;
     };

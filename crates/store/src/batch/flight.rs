@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::assemble::{Flight, assemble};
 use super::deliver::{deliver, fail};
-use super::shared::{Unmade, Work};
+use super::queue::Unmade;
 use super::{Answer, Ask, Correction, LaneState, Link, Reply, Trouble, Unanswered, each};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
@@ -22,44 +22,36 @@ pub(super) struct Sent {
     pub(super) boot: Timestamp,
 }
 
-#[must_use = "a request waits for the decision"]
-pub(super) struct Landed {
-    flight: Flight,
-    answer: Answer,
-    sent: Sent,
+/// A call without a usable response.
+pub(super) struct Failed {
+    trouble: Trouble,
+    /// Its corrections that were certainly not made.
+    pub(super) undone: Vec<Correction>,
 }
 
-impl Landed {
-    pub(super) fn deliver(self, shared: &LaneState) -> Result<(), Trouble> {
-        deliver(shared, self.flight, self.answer, self.sent)
-    }
-}
-
-/// Why a call brought no result, and its corrections that were certainly not made.
-type Grounded = (Trouble, Vec<Correction>);
-
-#[must_use = "requests wait for the decisions"]
+/// What became of calls that were sent together.
+#[must_use = "the corrections that were not made go again"]
 pub(super) struct Flown {
-    landed: Vec<Landed>,
     /// Whether a call had a response.
     is_alive: bool,
-    pub(super) failed: Vec<Grounded>,
+    pub(super) failed: Vec<Failed>,
 }
 
 impl Flown {
-    pub(super) fn settle(mut self, shared: &LaneState) -> (Vec<Landed>, Result<(), Trouble>) {
-        for (trouble, undone) in &mut self.failed {
+    /// Sees to the corrections that were not made.
+    pub(super) fn settle(mut self, shared: &LaneState) -> Result<(), Trouble> {
+        for Failed { trouble, undone } in &mut self.failed {
             if matches!(trouble, Trouble::Late) && !undone.is_empty() {
                 shared.corrections_late();
             }
             shared.unmade(std::mem::take(undone), Unmade::from(&*trouble));
         }
-        self.into_outcome()
+        self.outcome()
     }
 
-    pub(super) fn into_outcome(self) -> (Vec<Landed>, Result<(), Trouble>) {
+    pub(super) fn outcome(self) -> Result<(), Trouble> {
         let (mut outcome, mut late) = (Ok(()), false);
-        for (trouble, _) in self.failed {
+        for Failed { trouble, .. } in self.failed {
             match trouble {
                 Trouble::Late => late = true,
                 Trouble::Moved(_) | Trouble::Astray(_) => {}
@@ -70,74 +62,53 @@ impl Flown {
         if late && outcome.is_ok() && !self.is_alive {
             outcome = Err(Trouble::Late);
         }
-        (self.landed, outcome)
+        outcome
     }
 }
 
-/// Calls that are sent together: as many as there are parts (one, outside a cluster).
-#[must_use = "a request waits for the decision"]
-pub(super) struct Departing(Vec<Flight>);
+/// The next calls: one whose corrections the store may have made, if it is time to send it again, or
+/// those of the queue.
+pub(super) fn next_calls<L: Link>(shared: &LaneState, link: &L) -> Option<Vec<Flight>> {
+    // Work whose requests are all over makes no call, which would pass for one that succeeded.
+    let mut work = std::iter::from_fn(|| Some(assemble(shared, link, shared.take()?)));
+    let again = shared
+        .take_unknown()
+        .map(|batch| vec![Flight::again(batch)]);
+    again.or_else(|| work.find(|flights| !flights.is_empty()))
+}
 
-impl Departing {
-    pub(super) fn of<L: Link>(shared: &LaneState, link: &L, work: Work) -> Self {
-        Self(assemble(shared, link, work))
-    }
-
-    /// The call whose corrections the store may have made, if it is time to send it again.
-    pub(super) fn again(shared: &LaneState) -> Option<Self> {
-        let batch = shared.take_unknown()?;
-        Some(Self(vec![Flight::again(batch)]))
-    }
-
-    pub(super) fn next<L: Link>(shared: &LaneState, link: &L) -> Option<Self> {
-        // Work whose requests are all over makes no call, which would pass for one that succeeded.
-        let mut work = std::iter::from_fn(|| Some(Self::of(shared, link, shared.take()?)));
-        Self::again(shared).or_else(|| work.find(|departing| !departing.0.is_empty()))
-    }
-
-    /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made. With
-    /// `late`, this waits for a late call, too, and notifies of it: the response still says what the call
-    /// drew for requests that were refused meanwhile. The other calls are delivered here then.
-    pub(super) async fn fly<L: Link>(
-        self,
-        shared: &LaneState,
-        link: &L,
-        connection: &L::Connection,
-        late: Option<&Notify>,
-    ) -> Flown {
-        let mut flown = Flown {
-            landed: Vec::with_capacity(self.0.len()),
-            is_alive: false,
-            failed: Vec::new(),
-        };
-        let calls = self.0.into_iter();
-        let calls = calls.map(|flight| fly(shared, link, connection, flight, late));
-        each(calls, |ended| match ended {
-            Ok(landed) => {
-                flown.is_alive = true;
-                // Where late calls are waited for, the requests of other calls do not wait with them.
-                if late.is_none() {
-                    flown.landed.push(landed);
-                } else if let Err(trouble) = landed.deliver(shared) {
-                    flown.failed.push((trouble, Vec::new()));
-                }
-            }
-            Err(failed) => flown.failed.push(failed),
-        })
-        .await;
-        flown
-    }
+/// Sends all calls at once and delivers their results. With `late`, this waits for a late call, too, and
+/// notifies of it: the response still says what the call drew for requests that were refused meanwhile.
+pub(super) async fn fly<L: Link>(
+    shared: &LaneState,
+    link: &L,
+    connection: &L::Connection,
+    flights: Vec<Flight>,
+    late: Option<&Notify>,
+) -> Flown {
+    let mut flown = Flown {
+        is_alive: false,
+        failed: Vec::new(),
+    };
+    let calls = flights.into_iter();
+    let calls = calls.map(|flight| call(shared, link, connection, flight, late));
+    each(calls, |ended| match ended {
+        Ok(()) => flown.is_alive = true,
+        Err(failed) => flown.failed.push(failed),
+    })
+    .await;
+    flown
 }
 
 /// One call. It is late when the server has had the whole time for it. Most requests have as much
 /// time; a request with less must not make the server seem late.
-async fn fly<L: Link>(
+async fn call<L: Link>(
     shared: &LaneState,
     link: &L,
     connection: &L::Connection,
     mut flight: Flight,
     late: Option<&Notify>,
-) -> Result<Landed, Grounded> {
+) -> Result<(), Failed> {
     let sent = Sent {
         clock: shared.clock.now(),
         boot: shared.clock.boot(),
@@ -180,10 +151,9 @@ async fn fly<L: Link>(
                     leases.returned(left, in_time);
                 }
             }
-            Ok(Landed {
-                flight,
-                answer,
-                sent,
+            deliver(shared, flight, answer, sent).map_err(|trouble| Failed {
+                trouble,
+                undone: Vec::new(),
             })
         }
         Err(trouble) => {
@@ -210,7 +180,7 @@ async fn fly<L: Link>(
             }
             shared.put_back(again);
             let undone = shared.undone(flight.batch, &trouble);
-            Err((trouble, undone))
+            Err(Failed { trouble, undone })
         }
     }
 }

@@ -10,12 +10,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::assemble::Flight;
 use super::attempts::Attempts;
 use super::documents;
-use super::flight::Departing;
+use super::flight::{fly, next_calls};
 use super::outages::Outages;
 use super::{LaneState, Link, Obstacle, Trouble, owed};
-use crate::breaker::{Breaker, Circuit};
+use crate::breaker::Breaker;
 use crate::lease::SWEEP;
 
 /// How often a lane without a connection fails the queued requests.
@@ -212,7 +213,7 @@ async fn work<L: Link>(
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while breaker.circuit() == Circuit::Closed {
+    while !breaker.is_open() {
         if late.is_some() {
             attempts.begin_beside();
             if let Some(replacement) = attempts.ready() {
@@ -232,8 +233,8 @@ async fn work<L: Link>(
                 Ok(()) => continue,
                 failed => failed,
             }
-        } else if let Some(departing) = Departing::next(shared, &**link) {
-            depart(shared, link, &connection, departing).await
+        } else if let Some(flights) = next_calls(shared, &**link) {
+            depart(shared, link, &connection, flights).await
         } else if shared.closed.load(Ordering::Acquire) {
             return Ended::Closed;
         } else {
@@ -291,16 +292,14 @@ async fn depart<L: Link>(
     shared: &Arc<LaneState>,
     link: &Rc<L>,
     connection: &Rc<L::Connection>,
-    departing: Departing,
+    flights: Vec<Flight>,
 ) -> Result<(), Trouble> {
     let late = Rc::new(Notify::new());
     let notify = late.clone();
     let (shared, link, connection) = (shared.clone(), link.clone(), connection.clone());
     let flying = tokio::task::spawn_local(async move {
-        let flown = departing.fly(&shared, &*link, &connection, Some(&notify));
-        let (landed, outcome) = flown.await.settle(&shared);
-        let delivered = landed.into_iter().map(|landed| landed.deliver(&shared));
-        delivered.fold(outcome, Result::and)
+        let flown = fly(&shared, &*link, &connection, flights, Some(&notify));
+        flown.await.settle(&shared)
     });
     tokio::select! {
         biased;

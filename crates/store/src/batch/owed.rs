@@ -4,8 +4,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use super::flight::Departing;
-use super::shared::Work;
+use super::assemble::{Flight, assemble};
+use super::flight::fly;
+use super::queue::Work;
 use super::{Adjust, CORRECTIONS_MAX, Correction, LaneState, Link, Trouble};
 use crate::wire_form::{Name, Names, WireForm};
 use crate::{Owed, StandIn};
@@ -15,17 +16,12 @@ use tollgate_limit::{Change, Corrects};
 /// asked for debts this many times.
 const ROUNDS: usize = 3;
 
+#[derive(Debug)]
 pub(super) struct Substitute {
     names: Arc<Names>,
     stand_in: Weak<dyn StandIn>,
     /// Whether it receives the number of gateways.
     counted: bool,
-}
-
-impl std::fmt::Debug for Substitute {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Substitute").finish_non_exhaustive()
-    }
 }
 
 impl LaneState {
@@ -150,13 +146,10 @@ pub(super) async fn charge<L: Link>(
 ) -> Result<(), Trouble> {
     // First those that the server may have made: it recognises only its last ones.
     shared.queue.lock().waits = false;
-    if let Some(departing) = Departing::again(shared) {
-        let flown = departing.fly(shared, link, connection, None).await;
-        let (landed, outcome) = flown.settle(shared);
-        outcome?;
-        for landed in landed {
-            landed.deliver(shared)?;
-        }
+    if let Some(batch) = shared.take_unknown() {
+        let flights = vec![Flight::again(batch)];
+        let flown = fly(shared, link, connection, flights, None).await;
+        flown.settle(shared)?;
     }
     for _ in 0..ROUNDS {
         let mut owed = shared.owed();
@@ -171,17 +164,14 @@ pub(super) async fn charge<L: Link>(
                 corrections,
                 ..Work::default()
             };
-            let departing = Departing::of(shared, link, work);
-            let flown = departing.fly(shared, link, connection, None).await;
+            let flights = assemble(shared, link, work);
+            let flown = fly(shared, link, connection, flights, None).await;
             let is_undone = |due: &Due| {
-                let mut undone = flown.failed.iter().flat_map(|(_, undone)| undone);
+                let mut undone = flown.failed.iter().flat_map(|failed| &failed.undone);
                 undone.any(|correction| correction.name == due.name)
             };
-            let undone = sent.into_iter().filter(is_undone).collect();
-            let (landed, outcome) = flown.into_outcome();
-            let delivered = (landed.into_iter()).try_for_each(|landed| landed.deliver(shared));
-            shared.owe_again(undone);
-            match outcome.and(delivered) {
+            shared.owe_again(sent.into_iter().filter(is_undone).collect());
+            match flown.outcome() {
                 Ok(()) => {}
                 // A call that is kept goes before all others: the store recognises only its last
                 // ones.

@@ -41,21 +41,15 @@ impl LaneState {
         }
     }
 
-    /// Whether heartbeats are due. All earlier grants of places must be delivered first.
-    pub(super) fn has_heartbeats(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.unknown.is_none() && !queue.heartbeats.is_empty()
-    }
-
     /// The heartbeats of the next call. They go before everything else that waits, so that places
     /// granted by one call are not missing in a heartbeat of a later call. Places that wait to be
     /// freed still exist on the server, and are reported as held.
     pub(super) fn take_heartbeats(&self) -> Vec<Correction> {
-        if !self.has_heartbeats() {
-            return Vec::new();
-        }
         let held = self.held.lock();
         let mut queue = self.queue.lock();
+        if !queue.has_heartbeats() {
+            return Vec::new();
+        }
         let mut waiting: HashMap<u128, u64, RandomState> = HashMap::default();
         for correction in &queue.corrections {
             if let Adjust::Change(Change::Release { units }, _) = correction.adjust {
@@ -77,6 +71,9 @@ impl LaneState {
     }
 
     pub(super) fn hold(&self, wants: &Wants, draw: &Draw) {
+        if !wants.iter().any(|wanted| wanted.shape.holds()) {
+            return;
+        }
         let mut held = self.held.lock();
         for wanted in places(wants, draw) {
             let free = || (wanted.name, wanted.shape.clone(), 0);

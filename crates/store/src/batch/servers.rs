@@ -9,12 +9,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::counters::Health;
-use super::unanswered::{DrawState, charged};
 use super::{LaneState, Wants};
 use crate::audit::Finding;
 use crate::wire_form::{Name, Names};
 use crate::{Deadline, StoreError};
-use tollgate_limit::{Corrects, Draw, Settlement};
+use tollgate_limit::{Draw, Settlement};
 
 /// No server has the slot.
 const UNOWNED: u16 = u16::MAX;
@@ -103,23 +102,10 @@ impl Servers {
     /// The request of `deadline` was refused: what the store turns out to have charged is given
     /// back.
     pub(crate) fn forgo(&self, deadline: &Deadline) {
-        let Some(unanswered) = deadline.take_unanswered() else {
-            return;
-        };
-        for refund in std::mem::take(&mut *unanswered.leased.lock()) {
-            self.corrected_at(&refund.name).correct(refund);
-        }
-        match unanswered.forgo() {
-            DrawState::Granted(drawn) => {
-                let (wants, draw) = &*drawn;
-                for (wanted, change) in charged(wants, draw) {
-                    let shared = self.corrected_at(&wanted.name);
-                    let corrects = Corrects::draw_of(draw.at);
-                    shared.settle(wanted.name, Arc::clone(&wanted.shape), change, corrects);
-                }
-            }
-            DrawState::Unknown => self.common.count_unknown_draw(),
-            DrawState::Waits | DrawState::Forgone => {}
+        if let Some(unanswered) = deadline.take_unanswered() {
+            unanswered.forgo(&self.common, |refund| {
+                self.corrected_at(&refund.name).correct(refund);
+            });
         }
     }
 

@@ -1,7 +1,5 @@
 //! The state that workers and the store's thread share: the bounds, the held places, and in
-//! [`queue`] what waits for a call.
-
-mod queue;
+//! [`queue`](super::queue) what waits for a call.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -16,6 +14,7 @@ use super::counters::{Counters, Health};
 use super::documents::Documents;
 use super::owed::Substitute;
 use super::places::Places;
+use super::queue::Queue;
 use super::replicas::Replicas;
 use super::{Ask, Reply, Wants};
 use crate::audit::Finding;
@@ -25,8 +24,6 @@ use crate::lease::Leases;
 use crate::wire_form::Name;
 use crate::{Deadline, StoreError};
 use tollgate_limit::{Draw, Micros};
-
-pub(super) use queue::{Queue, Unmade, Work};
 
 /// The state that workers and the lanes of one server share. Each server of a cluster has its own,
 /// with common bounds, leases, counters and held places.

@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::flight::{Departing, Landed};
+use super::assemble::assemble;
+use super::flight::{fly, next_calls};
 use super::lane::lane;
 use super::*;
 use crate::Deadline;
@@ -37,12 +38,11 @@ async fn flush<L: Link>(
     shared: &LaneState,
     link: &L,
     connection: &L::Connection,
-    work: shared::Work,
-) -> (Vec<Landed>, Result<(), Trouble>) {
-    Departing::of(shared, link, work)
-        .fly(shared, link, connection, None)
-        .await
-        .settle(shared)
+    work: queue::Work,
+) -> Result<(), Trouble> {
+    let flights = assemble(shared, link, work);
+    let flown = fly(shared, link, connection, flights, None).await;
+    flown.settle(shared)
 }
 
 fn bucket(amount: u64) -> Limit {
@@ -79,7 +79,7 @@ async fn corrections_of_a_rate_and_of_places_go_in_calls_of_their_own_and_keep_t
             .map(|correction| correction.adjust.numbers().1)
             .collect();
         calls.push(units);
-        let (_, outcome) = flush(&shared, &granting(), &(), work).await;
+        let outcome = flush(&shared, &granting(), &(), work).await;
         assert!(outcome.is_ok());
     }
     // Each took one that the one before it had put back.
@@ -130,7 +130,7 @@ async fn requests_that_are_over_make_no_call_that_passes_for_a_success() {
         _ = servers.draw(wants(&names, &bucket(10)), &deadline) => unreachable!("nobody answers"),
         () = std::future::ready(()) => {}
     }
-    assert!(Departing::next(&shared, &granting()).is_none());
+    assert!(next_calls(&shared, &granting()).is_none());
 }
 
 #[tokio::test]
@@ -164,10 +164,7 @@ async fn lease_wait_fails_at_once_while_the_store_is_down() {
 async fn peeks(shared: &LaneState) {
     loop {
         if let Some(work) = shared.take() {
-            let (landed, _) = flush(shared, &granting(), &(), work).await;
-            for landed in landed {
-                assert!(landed.deliver(shared).is_ok());
-            }
+            assert!(flush(shared, &granting(), &(), work).await.is_ok());
         }
         tokio::task::yield_now().await;
     }

@@ -75,6 +75,10 @@ pub(crate) enum Whose {
 }
 
 impl Moving {
+    pub(crate) fn of(whose: Whose, bucket: Bucket) -> Self {
+        Self { whose, bucket }
+    }
+
     /// The same in a table that has its numbers of `variant`.
     pub(crate) fn drawn_by(mut self, variant: u16) -> Self {
         self.bucket.variant = variant;
@@ -108,10 +112,7 @@ impl Moving {
             return None;
         }
         if !matches!(from.as_ref(), Algorithm::TokenBucket(_)) {
-            return Some(Self {
-                whose,
-                bucket: Bucket::new(bucket.state, variant),
-            });
+            return Some(Self::of(whose, Bucket::new(bucket.state, variant)));
         }
         let kept = bucket.kept(from);
         // Floors are joined, which requires one set of numbers.
@@ -119,14 +120,13 @@ impl Moving {
             // As the latest thread sees it, for which it may not be full yet.
             let kept = kept.under(to, now.before(LATE));
             let bucket = Bucket::new(kept.state()?.clone(), variant).of_largest(kept.largest(), to);
-            return Some(Self { whose, bucket });
+            return Some(Self::of(whose, bucket));
         }
         let own = bucket.own.as_ref().unwrap_or(from);
         let carried = Bucket {
             own: (**own != *to).then(|| Arc::clone(own)),
             ..Bucket::new(bucket.state, variant)
         };
-        let bucket = carried.of_largest(kept.largest(), own);
-        Some(Self { whose, bucket })
+        Some(Self::of(whose, carried.of_largest(kept.largest(), own)))
     }
 }

@@ -8,13 +8,8 @@ mod bucket;
 mod carry;
 mod draw;
 mod hash;
-mod held_places;
-mod learnt;
-mod locks;
-mod penalized;
-mod resets;
+mod settle;
 mod snapshot;
-mod state_bytes;
 mod table;
 
 #[cfg(test)]
@@ -28,16 +23,14 @@ use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing, Timestamp};
 use super::{Deadline, Store, StoreError};
 pub use carry::{Carried, Carry, CarryReport};
 pub use carry::{place_of, same_bucket};
-pub use held_places::HeldPlaces;
-pub use learnt::{Learnt, Places, Share};
-pub use penalized::Penalized;
-pub use snapshot::{Remembered, SnapshotError, Unpaid};
+pub use snapshot::{
+    HeldPlaces, Learnt, Penalized, Places, Remembered, Share, SnapshotError, Unpaid,
+};
 
 use bucket::{Bucket, Moving, Whose};
-use draw::settle_locked;
+use draw::lock_all;
 use hash::Seed;
-use locks::lock_all;
-use resets::Resets;
+use settle::Resets;
 use table::{Table, family_of, family_tables};
 
 /// Buckets in the process, for the limits of one compiled policy.
@@ -98,16 +91,6 @@ impl LocalStore {
         Self {
             seed: self.seed.clone(),
             ..Self::new(limits, self.clock.clone(), ColdStart::Full)
-        }
-    }
-
-    pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
-        for settlement in settlements {
-            let Settlement { limit, key, .. } = *settlement;
-            let mut bound = [self.bound(limit, key, settlement.conditions)];
-            let settle = || settle_locked(&mut bound, settlement.change, now);
-            let tag = self.seed.tag(key);
-            self.resets.settle(settlement, tag, &self.clock, settle);
         }
     }
 

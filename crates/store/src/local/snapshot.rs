@@ -1,32 +1,33 @@
 //! Saves the buckets to a file, so that a clean restart refills no caller.
 //!
-//! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, the time by
-//! the clock of the process and by the wall clock. Per limit: its name, tier, role, algorithm and
-//! numbers. Then its records (bucket, floor, birth; a record in other numbers is preceded by them) up to
-//! an end mark. Then what limits have learnt from their upstreams ([`super::learnt`]), which keys were
-//! refused too often ([`super::penalized`]), what is owed to the shared store, and by how many gateways
-//! it is shared. Last, a SipHash of everything before it.
+//! Layout: magic, version, hash seed and a probe of the hash, the time by the clock of the process and by
+//! the wall clock. How many limits there are, and for each its name and numbers and then its buckets, up to
+//! an end mark. Then what limits have learnt from their upstreams, which keys were refused too often, what
+//! is owed to the shared store, and by how many gateways it is shared. Last, a SipHash of everything
+//! before it. ([`form`] has the bytes of each value.)
 //! Places in flight are saved only for a handover: otherwise their requests ended with the process.
 //!
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
 //! after a crash that would lose the charges made since.
 
-mod heading;
+mod form;
 mod reading;
-mod writing;
+mod records;
 
 use std::hash::Hasher;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use tollgate_limit::{KeyBytes, Limit, Timestamp};
+use tollgate_limit::bucket::State;
+use tollgate_limit::{KeyBytes, Limit, Placement, Timestamp};
 
-use super::{Learnt, LocalStore, Penalized};
+use super::LocalStore;
+use super::bucket::Whose;
+use super::table::{Table, share_table};
 use crate::HashKey;
-use crate::clock::Shift;
-
-pub(super) use heading::Name;
+use form::Stored;
+use records::{Name, Numbers, Record};
 
 /// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,55 @@ pub enum SnapshotError {
 pub struct Unpaid {
     pub limit: usize,
     pub key: KeyBytes,
+    pub units: u64,
+}
+
+/// What a limit has learnt from its upstream, so that a clean restart need not learn it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learnt {
+    /// How many places an adaptive concurrency limit has found.
+    Places(Places),
+    /// How far a rate that follows its upstream's health has fallen.
+    Share(Share),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    pub limit: u64,
+    /// The time of a response that did not queue, in 1/1024 microsecond; 0: not known yet.
+    pub unloaded: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The factor in 1/1024, and the moment until which it stays and from which it rises.
+    pub factor: (u64, Timestamp),
+    /// The upper bound from the upstream's quota, in 1/1024, and the moment until which it applies.
+    pub bound: (u64, Timestamp),
+    /// Nothing is granted before this moment.
+    pub opens: Timestamp,
+}
+
+/// What a gateway knows of a key under a limit with a penalty, so that a restart forgives none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Penalized {
+    pub bucket: u128,
+    /// The end of the span in which refusals are counted, or of the block; from then on nothing is known of
+    /// the key.
+    pub until: Timestamp,
+    /// The refusals in that span; zero of a key that is blocked.
+    pub refusals: u32,
+    /// When a lone caller is admitted; `None`: the key is not blocked.
+    pub admits: Option<Timestamp>,
+}
+
+/// The places in flight that another process holds in a concurrency limit of this one, by the tag of their
+/// key: the requests that hold them run there, and the keys are known there only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldPlaces {
+    /// The index of the limit, or of its tier.
+    pub limit: usize,
+    pub tag: u64,
     pub units: u64,
 }
 
@@ -66,21 +116,16 @@ impl LocalStore {
     }
 
     /// Writes every bucket that is not equal to no bucket. Draws may continue meanwhile; units they
-    /// take afterwards are missing from the snapshot, so a shutdown drains first.
-    pub fn save(&self, writer: impl Write, also: &Remembered) -> Result<(), SnapshotError> {
-        self.write(writer, None, also, |limit| !limit.algorithm.holds_places())
-    }
-
-    /// [`LocalStore::save`] together with the shares of shared limits, which are in a
-    /// [`LocalStore::sibling`]. [`LocalStore::restored`] with the limits of the shares reads them.
-    pub fn save_with_shares(
+    /// take afterwards are missing from the snapshot, so a shutdown drains first. The shares of shared
+    /// limits are in a [`LocalStore::sibling`]; [`LocalStore::restored`] with their limits reads them.
+    pub fn save(
         &self,
-        shares: &Self,
+        shares: Option<&Self>,
         writer: impl Write,
         also: &Remembered,
     ) -> Result<(), SnapshotError> {
         let is_kept = |limit: &Limit| !limit.algorithm.holds_places();
-        self.write(writer, Some(shares), also, is_kept)
+        self.write(shares, writer, also, is_kept)
     }
 
     /// The same for a process that takes over while this one ends its requests, so with the places
@@ -91,8 +136,112 @@ impl LocalStore {
         writer: impl Write,
         also: &Remembered,
     ) -> Result<(), SnapshotError> {
-        self.write(writer, shares, also, |_| true)
+        self.write(shares, writer, also, |_| true)
     }
+
+    /// The tag of a key; a store that was restored from a snapshot has those of its writer.
+    pub fn tag(&self, key: &[u8]) -> u64 {
+        self.seed.tag(key)
+    }
+
+    pub fn held_places(&self) -> Vec<HeldPlaces> {
+        let mut held = Vec::new();
+        for (index, (limit, table)) in self.limits.iter().zip(&self.tables).enumerate() {
+            if !limit.algorithm.holds_places() {
+                continue;
+            }
+            // Tiers share the table of their limit.
+            let is_elder = !self.limits[..index]
+                .iter()
+                .any(|elder| share_table(elder, limit));
+            if !is_elder {
+                continue;
+            }
+            table.latest().visit(|moving| {
+                if let (Whose::Bucket { tag }, State::Held(state)) =
+                    (moving.whose, &moving.bucket.state)
+                {
+                    held.push(HeldPlaces {
+                        limit: index,
+                        tag,
+                        units: state.units,
+                    });
+                }
+            });
+        }
+        held
+    }
+
+    /// Writes the limits that are kept, with their buckets. Those of limits that have `shares` are in
+    /// these; nothing is in them that a request holds.
+    fn write(
+        &self,
+        shares: Option<&Self>,
+        writer: impl Write,
+        also: &Remembered,
+        is_kept: impl Fn(&Limit) -> bool,
+    ) -> Result<(), SnapshotError> {
+        let now = self.clock.now();
+        let mut out = Summed {
+            inner: BufWriter::new(writer),
+            sum: SipHasher13::new(),
+        };
+        out.write_all(MAGIC)?;
+        VERSION.write(&mut out)?;
+        (self.seed.raw(), self.seed.tag(MAGIC)).write(&mut out)?;
+        (now, self.clock.wall()).write(&mut out)?;
+        let is_mine = |limit: &Limit| shares.is_none() || limit.placement == Placement::Local;
+        let mut kept = self.limits_with_tables(|limit| is_kept(limit) && is_mine(limit));
+        if let Some(shares) = shares {
+            kept.extend(shares.limits_with_tables(|limit| !limit.algorithm.holds_places()));
+        }
+        (kept.len() as u64).write(&mut out)?;
+        for (limit, table) in kept {
+            write_limit(limit, table, now, &mut out)?;
+        }
+        let named = |place: usize| self.limits.get(place).map(|limit| Name::of(limit));
+        let learnt = also.learnt.iter();
+        let learnt = learnt.filter_map(|(place, learnt)| Some((named(*place)?, *learnt)));
+        learnt.collect::<Vec<_>>().write(&mut out)?;
+        also.penalized.write(&mut out)?;
+        let unpaid = also.unpaid.iter();
+        let unpaid =
+            unpaid.filter_map(|one| Some((named(one.limit)?, (one.key.clone(), one.units))));
+        unpaid.collect::<Vec<_>>().write(&mut out)?;
+        also.replicas.write(&mut out)?;
+        let sum = out.sum.finish();
+        sum.write(&mut out.inner)?;
+        out.inner.flush()?;
+        Ok(())
+    }
+
+    fn limits_with_tables(&self, is_kept: impl Fn(&Limit) -> bool) -> Vec<(&Limit, &Arc<Table>)> {
+        let limits = self.limits.iter().map(|limit| &**limit).zip(&self.tables);
+        limits.filter(|(limit, _)| is_kept(limit)).collect()
+    }
+}
+
+fn write_limit(
+    limit: &Limit,
+    table: &Arc<Table>,
+    now: Timestamp,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    Name::of(limit).write(out)?;
+    Numbers::of(&limit.algorithm).write(out)?;
+    let table = table.latest();
+    let variant = table.variant_of(limit.tier.as_deref());
+    let mut written = Ok(());
+    table.visit(|moving| {
+        // (A held place never expires.)
+        let expiry = moving.bucket.expiry(&limit.algorithm);
+        let is_kept = expiry.is_none_or(|expiry| expiry > now);
+        if written.is_ok() && moving.bucket.variant == variant && is_kept {
+            written = Some(Record::of(moving)).write(out);
+        }
+    });
+    written?;
+    None::<Record>.write(out)
 }
 
 /// Passes bytes through and computes their checksum.
@@ -114,73 +263,4 @@ impl<T: Write> Write for Summed<T> {
 }
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
-const VERSION: u32 = 6;
-
-fn read_bytes<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    input.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-pub(super) fn read_u8(input: &mut impl Read) -> io::Result<u8> {
-    read_bytes(input).map(u8::from_le_bytes)
-}
-
-pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
-    read_bytes(input).map(u32::from_le_bytes)
-}
-
-pub(super) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
-    read_bytes(input).map(u64::from_le_bytes)
-}
-
-/// Reads a moment of the process that wrote it, as a moment of this one.
-pub(super) fn read_moment(input: &mut impl Read, shift: Shift) -> io::Result<Timestamp> {
-    read_u64(input).map(|micros| shift.moved(Timestamp::from_micros(micros)))
-}
-
-pub(super) fn write_count(count: usize, out: &mut impl Write) -> io::Result<()> {
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    out.write_all(&count.to_le_bytes())
-}
-
-const KEY_MAX: u32 = 1 << 20;
-
-/// Stores what is owed to the shared store: a count, then for each bucket the name, tier and role of its
-/// limit, its key, and the units.
-fn write_unpaid(limits: &[Arc<Limit>], unpaid: &[Unpaid], out: &mut impl Write) -> io::Result<()> {
-    let known = || {
-        let limit = |one: &Unpaid| limits.get(one.limit);
-        let known = unpaid
-            .iter()
-            .filter_map(move |one| Some((limit(one)?, one)));
-        known.filter(|(_, one)| one.key.len() <= KEY_MAX as usize)
-    };
-    write_count(known().count(), out)?;
-    for (limit, one) in known() {
-        Name::write(limit, out)?;
-        write_count(one.key.len(), out)?;
-        out.write_all(&one.key)?;
-        out.write_all(&one.units.to_le_bytes())?;
-    }
-    Ok(())
-}
-
-/// What is owed under `limits`, by their index.
-fn read_unpaid(limits: &[Arc<Limit>], input: &mut impl Read) -> Result<Vec<Unpaid>, SnapshotError> {
-    let mut all = Vec::new();
-    for _ in 0..read_u32(input)? {
-        let name = Name::read(input)?;
-        let length = read_u32(input)?;
-        if length > KEY_MAX {
-            return Err(SnapshotError::Corrupt("a key longer than any"));
-        }
-        let mut key = KeyBytes::from_elem(0, length as usize);
-        input.read_exact(&mut key)?;
-        let units = read_u64(input)?;
-        if let Some(limit) = name.place_in(limits) {
-            all.push(Unpaid { limit, key, units });
-        }
-    }
-    Ok(all)
-}
+const VERSION: u32 = 7;

@@ -201,13 +201,13 @@ async fn leases_whose_return_is_lost_with_its_call_are_forfeited() {
         panic!("one that goes back: {tasks:?}")
     };
     assert_eq!(returned.back.left, 5);
-    let work = super::super::shared::Work {
+    let work = super::super::queue::Work {
         asks: Vec::new(),
         corrections: Vec::new(),
         tasks,
     };
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
-    let (_, outcome) = flush(&shared, &never, &(), work).await;
+    let outcome = flush(&shared, &never, &(), work).await;
     assert!(outcome.is_err());
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 5);
     clock.advance(Micros(10_000));
@@ -252,7 +252,7 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         let mut drawn = pin!(servers.draw(names.wants(&claims), &deadline));
         assert!(drawn.as_mut().poll(&mut context).is_pending());
         let work = shared.take().expect("the other limit");
-        let (_, outcome) = flush(&shared, &super::failing::Failing(trouble), &(), work).await;
+        let outcome = flush(&shared, &super::failing::Failing(trouble), &(), work).await;
         assert!(outcome.is_err() && drawn.await.is_err());
         let alone = || {
             let mut drawn = pin!(servers.draw(names.wants(&claims[..1]), &deadline));

@@ -55,8 +55,7 @@ async fn requests_of_a_failed_call_know_whether_they_may_have_been_charged() {
         let mut asked = pin!(shared.ask(wants(&names, &limit), false));
         begin(asked.as_mut());
         let work = shared.take().expect("a request");
-        let (landed, _) = flush(&shared, &Failing(trouble), &(), work).await;
-        assert!(landed.is_empty());
+        let _ = flush(&shared, &Failing(trouble), &(), work).await;
         // Over a connection of no use it goes again.
         let mut repeats = 0;
         while let Some(work) = shared.take() {
@@ -94,21 +93,17 @@ async fn draw_whose_client_leaves_before_or_after_it_is_answered_is_given_back()
         let mut asked = Box::pin(shared.ask(wants(&names, &limit), false));
         begin(asked.as_mut());
         let work = shared.take().expect("a request");
-        let (landed, outcome) = flush(&shared, &granting(), &(), work).await;
-        assert!(outcome.is_ok());
-        let mut asked = Some(asked).filter(|_| !leaves_before);
-        for landed in landed {
-            assert!(landed.deliver(&shared).is_ok());
-        }
-        drop(asked.take());
+        let flights = assemble(&shared, &granting(), work);
+        let asked = Some(asked).filter(|_| !leaves_before);
+        let flown = fly(&shared, &granting(), &(), flights, None).await;
+        assert!(flown.settle(&shared).is_ok());
+        drop(asked);
         assert_eq!(given_back(&shared), 1, "{leaves_before}");
         // One that is taken stays charged.
         let mut asked = Box::pin(shared.ask(wants(&names, &limit), false));
         begin(asked.as_mut());
         let work = shared.take().expect("a request");
-        for landed in flush(&shared, &granting(), &(), work).await.0 {
-            assert!(landed.deliver(&shared).is_ok());
-        }
+        assert!(flush(&shared, &granting(), &(), work).await.is_ok());
         assert!(asked.await.expect("answered").granted);
         assert_eq!((given_back(&shared), unknown(&shared)), (0, 0));
     }
@@ -150,8 +145,8 @@ async fn draw_of_a_refused_request_is_given_back_when_its_late_call_says_that_it
             granted(batch)
         });
         let late = Notify::new();
-        let departing = Departing::of(&shared, &server, work);
-        let mut flying = pin!(departing.fly(&shared, &server, &(), Some(&late)));
+        let flights = assemble(&shared, &server, work);
+        let mut flying = pin!(fly(&shared, &server, &(), flights, Some(&late)));
         tokio::select! {
             _ = &mut flying => panic!("it is waited for"),
             () = late.notified() => {}
@@ -171,17 +166,14 @@ async fn draw_of_a_refused_request_is_given_back_when_its_late_call_says_that_it
             drop(release);
             tokio::time::pause();
             tokio::time::advance(super::super::STRAGGLES).await;
-            let (landed, _) = flying.await.settle(&shared);
+            assert!(flying.await.settle(&shared).is_err());
             tokio::time::resume();
-            assert!(landed.is_empty());
             let expected = u64::from(matches!(does, Does::Refuses));
             assert_eq!((given_back(&shared), unknown(&shared)), (0, expected));
             continue;
         }
         release.send(()).expect("it waits");
-        for landed in flying.await.settle(&shared).0 {
-            assert!(landed.deliver(&shared).is_ok());
-        }
+        assert!(flying.await.settle(&shared).is_ok());
         if matches!(does, Does::RefusesLate) {
             assert_eq!(given_back(&shared), 0);
             servers.forgo(&deadline);

@@ -5,19 +5,16 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use tollgate_limit::{Algorithm, Limit, Placement, Timestamp};
+use tollgate_limit::{Algorithm, KeyBytes, Limit, Placement, Timestamp};
 
-use super::heading::{Name, Numbers};
-use super::{
-    MAGIC, Remembered, SnapshotError, Summed, VERSION, read_bytes, read_u8, read_u32, read_u64,
-    read_unpaid,
-};
+use super::form::{Input, Stored};
+use super::records::{Name, Numbers, Record};
+use super::{Learnt, MAGIC, Remembered, SnapshotError, Summed, Unpaid, VERSION};
 use crate::clock::{Clock, Shift};
 use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
-use crate::local::state_bytes::{OWN, read_moving};
 use crate::local::table::{REPLACED_MAX, Table, family_of, family_tables, share_table};
-use crate::local::{Carried, Carry, CarryReport, LocalStore, learnt, penalized};
+use crate::local::{Carried, Carry, CarryReport, LocalStore};
 
 impl LocalStore {
     /// A store for `limits` with the buckets that [`LocalStore::save`] wrote. Limits are matched by name, tier and role;
@@ -31,25 +28,37 @@ impl LocalStore {
         reader: impl Read + Seek,
     ) -> Result<(Self, CarryReport), SnapshotError> {
         let now = clock.now();
-        let mut input = BufReader::new(reader);
+        let mut input = Input {
+            bytes: BufReader::new(reader),
+            shift: Shift::default(),
+        };
         let heading = Heading::read(&mut input)?;
         // A wall clock that was set forward while the writer ran must not count as time that has passed.
         // One that was set back must not leave buckets in the future, where they would wait for it.
         let shift = Shift::between(heading.written, heading.wall.min(now));
-        let mut restoring = Restoring::new(limits, now, shift);
-        for _ in 0..read_u32(&mut input)? {
-            restoring.read_limit(&mut input)?;
+        let mut restoring = Restoring::new(limits, now);
+        for _ in 0..u64::read(&mut input)? {
+            restoring.read_limit(&mut input, shift)?;
         }
-        let learnt = learnt::read(limits, &mut input, shift)?;
-        let penalized = penalized::read(&mut input, shift)?;
-        let (unpaid, replicas) = (read_unpaid(limits, &mut input)?, read_u32(&mut input)?);
+        input.shift = shift;
+        let learnt = Vec::<(Name, Learnt)>::read(&mut input)?.into_iter();
+        let learnt = learnt.filter_map(|(name, learnt)| {
+            let place = limits.iter().position(|limit| name.is_of(limit))?;
+            Some((place, learnt))
+        });
+        let penalized = Stored::read(&mut input)?;
+        let unpaid = Vec::<(Name, (KeyBytes, u64))>::read(&mut input)?.into_iter();
+        let unpaid = unpaid.filter_map(|(name, (key, units))| {
+            let limit = name.place_in(limits)?;
+            Some(Unpaid { limit, key, units })
+        });
         let report = CarryReport {
             limits: restoring.report(),
             also: Remembered {
-                learnt,
+                learnt: learnt.collect(),
                 penalized,
-                unpaid,
-                replicas,
+                unpaid: unpaid.collect(),
+                replicas: Stored::read(&mut input)?,
             },
         };
         let store = Self {
@@ -70,20 +79,20 @@ struct Heading {
 }
 
 impl Heading {
-    fn read(input: &mut (impl Read + Seek)) -> Result<Self, SnapshotError> {
+    fn read(input: &mut Input<impl Read + Seek>) -> Result<Self, SnapshotError> {
         verify(input)?;
-        let magic = read_bytes(input)?;
-        let version = read_u32(input)?;
-        if magic != *MAGIC || version != VERSION {
+        let mut magic = [0; MAGIC.len()];
+        input.bytes.read_exact(&mut magic)?;
+        if magic != *MAGIC || u32::read(input)? != VERSION {
             return Err(SnapshotError::Version);
         }
-        let seed = Seed::from_raw(read_u64(input)?);
-        if read_u64(input)? != seed.tag(MAGIC) {
+        let (seed, probe) = <(u64, u64)>::read(input)?;
+        let seed = Seed::from_raw(seed);
+        if seed.tag(MAGIC) != probe {
             // Another version of the hash: its tags would find nothing.
             return Err(SnapshotError::Version);
         }
-        let written = Timestamp::from_micros(read_u64(input)?);
-        let wall = Timestamp::from_micros(read_u64(input)?);
+        let (written, wall) = Stored::read(input)?;
         Ok(Self {
             seed,
             written,
@@ -96,139 +105,110 @@ impl Heading {
 struct Restoring<'l> {
     limits: &'l [Arc<Limit>],
     now: Timestamp,
-    /// From the clock of the process that wrote the snapshot to the clock of this one.
-    shift: Shift,
     /// By the index of the first limit of each family.
     tables: Vec<Option<Table>>,
     carries: Vec<Carry>,
     gone: Vec<Carried>,
 }
 
-/// The buckets of one limit of the snapshot, as they are carried over to the limit at `place`.
-struct Moved {
-    place: usize,
-    carry: Carry,
-    /// The numbers they are kept in, where the limit has others.
+/// Where buckets go that have the same numbers.
+struct Destination {
+    family: usize,
+    variant: u16,
+    /// The numbers they are kept in, where their limit has others.
     from: Option<Arc<Algorithm>>,
 }
 
 impl<'l> Restoring<'l> {
-    fn new(limits: &'l [Arc<Limit>], now: Timestamp, shift: Shift) -> Self {
+    fn new(limits: &'l [Arc<Limit>], now: Timestamp) -> Self {
         Self {
             limits,
             now,
-            shift,
             tables: limits.iter().map(|_| None).collect(),
             carries: vec![Carry::New; limits.len()],
             gone: Vec::new(),
         }
     }
 
-    fn read_limit(&mut self, input: &mut impl Read) -> Result<(), SnapshotError> {
-        let (name, numbers) = (Name::read(input)?, Numbers::read(input)?);
+    /// Reads a limit with its buckets, whose moments are moved by `shift`.
+    fn read_limit(
+        &mut self,
+        input: &mut Input<impl Read>,
+        shift: Shift,
+    ) -> Result<(), SnapshotError> {
+        let (name, numbers) = <(Name, Numbers)>::read(input)?;
+        // Moved back, the start of a window would lie before its boundary, which would then count as a
+        // window that has ended since.
+        input.shift = match numbers.is_aligned() {
+            true => Shift::default(),
+            false => shift,
+        };
         let is_known = self.limits.iter().any(|limit| name.is_of(limit));
         // (The records of a shared limit are those of its share, which is read by itself.)
         let is_here = |place: &usize| self.limits[*place].placement == Placement::Local;
+        let place = name.place_in(self.limits).filter(is_here);
         if !is_known {
             self.gone.push(name.gone());
         }
-        let place = name.place_in(self.limits).filter(is_here);
-        let moved = place.map(|place| self.moved(numbers, place));
-        if let Some(moved) = &moved {
+        let mut destinations = Vec::new();
+        if let Some(place) = place {
+            let (carry, destination) = self.destination(numbers, place);
             if is_known {
-                self.carries[moved.place] = moved.carry;
+                self.carries[place] = carry;
             }
-            self.make_table(moved);
+            destinations.push((numbers, destination));
         }
-        // Those of buckets that are kept in numbers of before a reload, or of an override.
-        let mut others: Vec<(Numbers, Moved)> = Vec::new();
-        while let Some((own, bucket)) = self.read_bucket(numbers, input)? {
-            let Some(moved) = &moved else { continue };
-            let Some(own) = own else {
-                self.adopt(bucket, moved);
-                continue;
-            };
-            match others.iter().find(|(numbers, _)| *numbers == own) {
-                Some((_, of_its_own)) => self.adopt(bucket, of_its_own),
-                None => {
-                    let of_its_own = self.moved(own, moved.place);
-                    self.make_table(&of_its_own);
-                    self.adopt(bucket, &of_its_own);
-                    if others.len() < REPLACED_MAX {
-                        others.push((own, of_its_own));
-                    }
-                }
+        while let Some(record) = Option::<Record>::read(input)? {
+            let (own, bucket) = (record.own.unwrap_or(numbers), record.moving()?);
+            let Some(place) = place else { continue };
+            if !destinations.iter().any(|(numbers, _)| *numbers == own) {
+                destinations.truncate(REPLACED_MAX);
+                destinations.push((own, self.destination(own, place).1));
+            }
+            let mut known = destinations.iter();
+            if let Some((_, Some(to))) = known.find(|(numbers, _)| *numbers == own) {
+                self.adopt(bucket, to);
             }
         }
         Ok(())
     }
 
-    /// Reads a bucket, with its numbers if they are not those of its limit (`numbers`). `None`: there
-    /// is no other bucket of this limit.
-    fn read_bucket(
-        &self,
-        numbers: Numbers,
-        input: &mut impl Read,
-    ) -> Result<Option<(Option<Numbers>, Moving)>, SnapshotError> {
-        let mut mark = read_u8(input)?;
-        let mut own = None;
-        if mark == OWN {
-            own = Some(Numbers::read(input)?);
-            mark = read_u8(input)?;
-        }
-        let numbers = own.unwrap_or(numbers);
-        let bucket = read_moving(mark, input, self.shift, numbers.is_aligned())?;
-        Ok(bucket.map(|bucket| (own, bucket)))
-    }
-
-    /// Buckets with these numbers, carried over to the limit at `place`.
-    fn moved(&self, numbers: Numbers, place: usize) -> Moved {
-        let (carry, from) = numbers.carry(&self.limits[place].algorithm);
-        Moved {
-            place,
-            carry,
-            from: from.map(Arc::new),
-        }
-    }
-
-    /// The place of the first limit of a limit's family, whose table all of them share.
-    fn elder(&self, place: usize) -> Option<usize> {
+    /// Makes the table for buckets with these numbers of the limit at `place`; `None`: the limit's
+    /// buckets begin afresh.
+    fn destination(&mut self, numbers: Numbers, place: usize) -> (Carry, Option<Destination>) {
         let limit = &self.limits[place];
-        self.limits
-            .iter()
-            .position(|elder| share_table(elder, limit))
-    }
-
-    /// Makes the table that the buckets come into.
-    fn make_table(&mut self, moved: &Moved) {
-        let Some(elder) = self.elder(moved.place) else {
-            return;
-        };
-        if moved.carry == Carry::Afresh {
-            return;
+        let (carry, from) = numbers.carry(&limit.algorithm);
+        if carry == Carry::Afresh {
+            return (carry, None);
         }
-        let limit = &self.limits[moved.place];
+        let mut elders = self.limits.iter();
+        let elder = elders.position(|elder| share_table(elder, limit));
+        let family = elder.unwrap_or(place);
         let new = || Table::new(&family_of(limit, self.limits));
-        let table = self.tables[elder].get_or_insert_with(new);
-        if let Some(from) = &moved.from {
-            table.replace(table.variant_of(limit.tier.as_deref()), from);
+        let table = self.tables[family].get_or_insert_with(new);
+        let variant = table.variant_of(limit.tier.as_deref());
+        let from = from.map(Arc::new);
+        if let Some(from) = &from {
+            table.replace(variant, from);
         }
+        let destination = Destination {
+            family,
+            variant,
+            from,
+        };
+        (carry, Some(destination))
     }
 
-    fn adopt(&self, bucket: Moving, moved: &Moved) {
-        let elder = self.elder(moved.place);
-        let Some(table) = elder.and_then(|elder| self.tables[elder].as_ref()) else {
+    fn adopt(&self, bucket: Moving, to: &Destination) {
+        let Some(table) = &self.tables[to.family] else {
             return;
         };
-        let variant = table.variant_of(self.limits[moved.place].tier.as_deref());
-        let own = moved.from.as_deref().unwrap_or(table.algorithm(variant));
+        let algorithm = table.algorithm(to.variant);
+        let own = to.from.as_deref().unwrap_or(algorithm);
         let bucket = bucket.not_ahead(own, self.now);
-        let bucket = match (moved.carry, &moved.from) {
-            (Carry::Kept, _) => Some(bucket.drawn_by(variant)),
-            (Carry::Renumbered, Some(from)) => {
-                bucket.carried(from, table.algorithm(variant), variant, self.now)
-            }
-            _ => None,
+        let bucket = match &to.from {
+            None => Some(bucket.drawn_by(to.variant)),
+            Some(from) => bucket.carried(from, algorithm, to.variant, self.now),
         };
         if let Some(bucket) = bucket {
             table.adopt(bucket, self.now);
@@ -261,9 +241,9 @@ impl<'l> Restoring<'l> {
 }
 
 /// Reads everything once, compares the checksum with the stored one, and rewinds.
-fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
-    let length = input.seek(SeekFrom::End(0))?;
-    input.rewind()?;
+fn verify(input: &mut Input<impl Read + Seek>) -> Result<(), SnapshotError> {
+    let length = input.bytes.seek(SeekFrom::End(0))?;
+    input.bytes.rewind()?;
     let Some(body) = length.checked_sub(size_of::<u64>() as u64) else {
         return Err(SnapshotError::Corrupt("it is too short"));
     };
@@ -271,10 +251,10 @@ fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
         inner: io::sink(),
         sum: SipHasher13::new(),
     };
-    io::copy(&mut input.by_ref().take(body), &mut sum)?;
-    if read_u64(input)? != sum.sum.finish() {
+    io::copy(&mut input.bytes.by_ref().take(body), &mut sum)?;
+    if u64::read(input)? != sum.sum.finish() {
         return Err(SnapshotError::Corrupt("its checksum does not match"));
     }
-    input.rewind()?;
+    input.bytes.rewind()?;
     Ok(())
 }

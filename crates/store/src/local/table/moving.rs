@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::local::bucket::{Bucket, Moving, Whose};
+use crate::local::bucket::{Moving, Whose};
 use tollgate_limit::{Limit, Timestamp};
 
 use super::{Replaced, Shard, Slot, Table, span};
@@ -41,45 +41,44 @@ impl Table {
     /// Passes every bucket to `adopt` and redirects later draws to the successor, shard by shard
     /// under the shard's lock. Draws through this table count until their shard has moved;
     /// afterwards they find their buckets in the successor.
-    pub(super) fn move_to(&self, adopt: impl Fn(Moving)) {
+    pub(super) fn move_to(&self, mut adopt: impl FnMut(Moving)) {
         // Before any draw is redirected, because its key may be new there.
         if let Some(bucket) = self.birth.get() {
-            pass(&adopt, Whose::Birth, bucket.clone());
+            adopt(Moving::of(Whose::Birth, bucket.clone()));
         }
         for (index, chunk) in self.chunks.iter().enumerate() {
             // An untouched chunk becomes an empty one, which means moved.
             for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
                 let mut shard = shard.lock();
-                self.pass_shard(&shard, index * self.chunk + offset, &adopt);
+                self.pass_shard(&shard, index * self.chunk + offset, &mut adopt);
                 *shard = Shard::moved();
             }
         }
     }
 
     /// Passes every bucket to `visit`, under its lock.
-    pub(in crate::local) fn visit(&self, visit: impl Fn(Moving)) {
-        for (index, shards) in self
-            .chunks
-            .iter()
-            .enumerate()
-            .filter_map(|(index, chunk)| Some((index, chunk.get()?)))
-        {
-            for (offset, shard) in shards.iter().enumerate() {
-                self.pass_shard(&shard.lock(), index * self.chunk + offset, &visit);
+    pub(in crate::local) fn visit(&self, mut visit: impl FnMut(Moving)) {
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let shards = chunk.get().into_iter().flatten();
+            for (offset, shard) in shards.enumerate() {
+                self.pass_shard(&shard.lock(), index * self.chunk + offset, &mut visit);
             }
         }
         if let Some(bucket) = self.birth.get() {
-            pass(&visit, Whose::Birth, bucket.clone());
+            visit(Moving::of(Whose::Birth, bucket.clone()));
         }
     }
 
-    fn pass_shard(&self, shard: &Shard, index: usize, to: &impl Fn(Moving)) {
+    fn pass_shard(&self, shard: &Shard, index: usize, to: &mut impl FnMut(Moving)) {
         for (tag, bucket) in shard.buckets(self) {
-            pass(to, Whose::Bucket { tag }, bucket.into_owned());
+            to(Moving::of(Whose::Bucket { tag }, bucket.into_owned()));
         }
         if let Some(bucket) = shard.floor(self) {
             let (first, last) = span(index, self.shards());
-            pass(to, Whose::Floor { first, last }, bucket.into_owned());
+            to(Moving::of(
+                Whose::Floor { first, last },
+                bucket.into_owned(),
+            ));
         }
     }
 
@@ -105,8 +104,4 @@ impl Table {
             }
         }
     }
-}
-
-fn pass(to: &impl Fn(Moving), whose: Whose, bucket: Bucket) {
-    to(Moving { whose, bucket });
 }

@@ -35,7 +35,10 @@ impl<'t> Slot<'t> {
         let variant = table.variant_of(limit.tier.as_deref());
         let (own, asked) = (table.algorithm(variant), &limit.algorithm);
         // (An earlier policy may have had another algorithm by this name.)
-        let is_other = own.quota() != asked.quota() && own.has_buckets_of(asked);
+        let is_other = match (own, asked) {
+            (Algorithm::InFlight(own), Algorithm::InFlight(asked)) => own != asked,
+            _ => own.quota() != asked.quota() && own.has_buckets_of(asked),
+        };
         Self {
             other: is_other.then_some(asked),
             conditions,

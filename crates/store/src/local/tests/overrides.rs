@@ -77,7 +77,7 @@ fn override_set_ended_and_restarted_at_random_stays_within_the_largest_numbers()
                 5 => {
                     let mut file = Vec::new();
                     store
-                        .save(&mut file, &Remembered::default())
+                        .save(None, &mut file, &Remembered::default())
                         .expect("memory takes everything");
                     let restored = LocalStore::restored(&limits, clock.clone(), Cursor::new(file));
                     store = restored.expect("a good snapshot").0;

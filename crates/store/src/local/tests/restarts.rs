@@ -94,7 +94,7 @@ fn a_clean_restart_refills_no_bucket_whatever_the_algorithm() {
     }
     let mut snapshot = Vec::new();
     before
-        .save(&mut snapshot, &Remembered::default())
+        .save(None, &mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     clock.advance(Micros::from_secs(60));
     let later = clock.now();
@@ -164,7 +164,7 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
     }
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &Remembered::default())
+        .save(None, &mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     let restore = |bytes: &[u8]| {
         LocalStore::restored(&limits, Clock::manual(START), std::io::Cursor::new(bytes)).map(|_| ())
@@ -195,7 +195,7 @@ fn snapshot_of_another_kind_version_or_hash_is_refused() {
     let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Full);
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &Remembered::default())
+        .save(None, &mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     // In the magic, the version, and the probe of the hash.
     for at in [0, 16, 19, 28, 35] {
@@ -235,7 +235,7 @@ fn snapshot_keeps_penalties_and_the_names_of_their_keys() {
     };
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &also)
+        .save(None, &mut snapshot, &also)
         .expect("memory takes everything");
     let cursor = std::io::Cursor::new(&snapshot);
     let (restored, report) = LocalStore::restored(&limits, clock, cursor).expect("sound");
@@ -263,7 +263,7 @@ fn snapshot_forged_is_an_error_or_a_working_store() {
     }
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &Remembered::default())
+        .save(None, &mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     let body = snapshot.len() - 8;
     for at in 40..body {
@@ -289,7 +289,7 @@ fn snapshot_forged_is_an_error_or_a_working_store() {
                     }
                 }
             }
-            next.save(std::io::sink(), &Remembered::default())
+            next.save(None, std::io::sink(), &Remembered::default())
                 .expect("nothing fails");
         }
     }

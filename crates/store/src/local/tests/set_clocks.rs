@@ -15,7 +15,7 @@ const HOUR: Micros = Micros::from_secs(3600);
 fn restarted(store: &LocalStore, limits: &[Arc<Limit>], clock: Clock) -> LocalStore {
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &Remembered::default())
+        .save(None, &mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     let restored = LocalStore::restored(limits, clock, Cursor::new(snapshot));
     restored.expect("sound").0
@@ -131,7 +131,7 @@ fn restart_after_the_clock_was_set_forward_moves_what_is_known_of_limits_and_key
     clock.set_wall_forward(HOUR);
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &known(START))
+        .save(None, &mut snapshot, &known(START))
         .expect("memory takes everything");
     let next = Clock::manual(clock.wall());
     let (_, report) = LocalStore::restored(&limits, next, Cursor::new(snapshot)).expect("sound");

@@ -24,7 +24,7 @@ fn handover_places_in_flight_are_counted_and_freed_by_their_tag() {
         .save_for_handover(None, &mut saved, &Remembered::default())
         .expect("memory takes everything");
     before
-        .save(&mut for_restart, &Remembered::default())
+        .save(None, &mut for_restart, &Remembered::default())
         .expect("memory takes everything");
     let restored = |own: u64, pro: u64, snapshot: &[u8]| {
         let limits = tiers(Kind::InFlight, own, pro, 1 << 20);
@@ -205,7 +205,7 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
         for (limits, limit) in [(&both[..], &pro), (&both[..], &own), (&both[..1], &own)] {
             let mut file = std::io::Cursor::new(Vec::new());
             again
-                .save(&mut file, &Remembered::default())
+                .save(None, &mut file, &Remembered::default())
                 .expect("written");
             file.set_position(0);
             let (restored, _) =

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::LaneState;
-use crate::StoreError;
-use crate::batch::deliver::fail;
-use crate::batch::{
-    ASKS_MAX, Adjust, Ask, Batch, CORRECTIONS_MAX, Correction, QUEUE_MAX, Trouble, answer,
+use super::deliver::fail;
+use super::{
+    ASKS_MAX, Adjust, Ask, Batch, CORRECTIONS_MAX, Correction, LaneState, QUEUE_MAX, Trouble,
+    answer,
 };
+use crate::StoreError;
 use crate::lease::Errand;
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Corrects, Timestamp};
@@ -19,29 +19,25 @@ use tollgate_limit::{Change, Corrects, Timestamp};
 const NO_ROOM: &str = "too many wait for the store, or it is closed";
 
 #[derive(Debug, Default)]
-pub(in crate::batch) struct Queue {
-    pub(in crate::batch) asks: VecDeque<Ask>,
-    pub(in crate::batch) corrections: VecDeque<Correction>,
+pub(super) struct Queue {
+    pub(super) asks: VecDeque<Ask>,
+    pub(super) corrections: VecDeque<Correction>,
     /// Charges for which there was no room, added up by bucket.
     added_up: BTreeMap<u128, Correction>,
     /// Buckets whose held places a heartbeat will report; their number is read when it leaves.
-    pub(in crate::batch) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
+    pub(super) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
     /// A call whose corrections the store may have made. Until that is known, no other correction is
     /// sent: a heartbeat does not know which places this call has freed.
-    pub(in crate::batch) unknown: Option<Batch>,
+    pub(super) unknown: Option<Batch>,
     /// Whether corrections wait for the next heartbeat, because the last ones came too late.
-    pub(in crate::batch) waits: bool,
+    pub(super) waits: bool,
     /// How often the most corrections of a call are halved.
-    pub(in crate::batch) halvings: u32,
+    pub(super) halvings: u32,
 }
 
 impl Queue {
-    /// Queues a request; the queue is ordered by deadline. Most requests come in this order.
-    pub(in crate::batch) fn insert(&mut self, ask: Ask) {
-        let is_last = |last: &Ask| last.deadline <= ask.deadline;
-        if self.asks.back().is_none_or(is_last) {
-            return self.asks.push_back(ask);
-        }
+    /// Queues a request; the queue is ordered by deadline.
+    pub(super) fn insert(&mut self, ask: Ask) {
         let earlier = |known: &Ask| known.deadline <= ask.deadline;
         let place = self.asks.partition_point(earlier);
         self.asks.insert(place, ask);
@@ -58,8 +54,12 @@ impl Queue {
 
     /// Whether work is left that can be sent now.
     fn has_more(&self) -> bool {
-        let heartbeats = self.unknown.is_none() && !self.heartbeats.is_empty();
-        heartbeats || !self.asks.is_empty() || self.correctable(0) > 0
+        self.has_heartbeats() || !self.asks.is_empty() || self.correctable(0) > 0
+    }
+
+    /// Whether heartbeats are due. All earlier grants of places must be delivered first.
+    pub(super) fn has_heartbeats(&self) -> bool {
+        self.unknown.is_none() && !self.heartbeats.is_empty()
     }
 
     /// Queues a correction; returns whether there was room. When the queue is full, refunds are lost
@@ -111,7 +111,7 @@ enum End {
 
 /// What becomes of corrections that a call has not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::batch) enum Unmade {
+pub(super) enum Unmade {
     Again,
     /// They wait for the next heartbeat, or until their buckets are known to be on another server.
     Later,
@@ -130,10 +130,10 @@ impl From<&Trouble> for Unmade {
 }
 
 #[derive(Default)]
-pub(in crate::batch) struct Work {
-    pub(in crate::batch) asks: Vec<Ask>,
-    pub(in crate::batch) corrections: Vec<Correction>,
-    pub(in crate::batch) tasks: Vec<Errand>,
+pub(super) struct Work {
+    pub(super) asks: Vec<Ask>,
+    pub(super) corrections: Vec<Correction>,
+    pub(super) tasks: Vec<Errand>,
 }
 
 impl LaneState {
@@ -154,7 +154,7 @@ impl LaneState {
         Err(self.cannot_ask(words.into()))
     }
 
-    pub(in crate::batch) fn room_for_corrections(&self) -> usize {
+    pub(super) fn room_for_corrections(&self) -> usize {
         QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
     }
 
@@ -185,7 +185,7 @@ impl LaneState {
     }
 
     /// The queued requests and corrections for buckets that are now on another server.
-    pub(in crate::batch) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
+    pub(super) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
         let mut queue = self.queue.lock();
         let here = |ask: &Ask| {
             let first = ask.wants.first();
@@ -202,7 +202,7 @@ impl LaneState {
         (Vec::from(asks), Vec::from(corrections))
     }
 
-    pub(in crate::batch) fn take_over(&self, ask: Ask) {
+    pub(super) fn take_over(&self, ask: Ask) {
         let mut queue = self.queue.lock();
         if queue.asks.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
             drop(queue);
@@ -214,7 +214,7 @@ impl LaneState {
     }
 
     /// Fails all queued requests, because no lane can send them. Corrections stay.
-    pub(in crate::batch) fn fail_queued(&self) {
+    pub(super) fn fail_queued(&self) {
         let asks = std::mem::take(&mut self.queue.lock().asks);
         for ask in asks {
             answer(ask, Err(self.unavailable()));
@@ -222,7 +222,7 @@ impl LaneState {
     }
 
     /// The work of the next call. Requests whose caller is gone are dropped; late ones fail.
-    pub(in crate::batch) fn take(&self) -> Option<Work> {
+    pub(super) fn take(&self) -> Option<Work> {
         let tasks = self.leases.as_ref().map_or_else(Vec::new, |leases| {
             leases.tasks_of(CORRECTIONS_MAX, |name| self.has(name))
         });
@@ -251,13 +251,13 @@ impl LaneState {
     }
 
     #[cfg(test)]
-    pub(in crate::batch) fn corrections_queued(&self) -> usize {
+    pub(super) fn corrections_queued(&self) -> usize {
         let queue = self.queue.lock();
         queue.corrections.len() + queue.added_up.len()
     }
 
     /// Fails queued requests whose deadline has passed, the first in the queue; returns the next.
-    pub(in crate::batch) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
         let mut late = Vec::new();
         let next = {
             let mut queue = self.queue.lock();
@@ -272,7 +272,7 @@ impl LaneState {
         next
     }
 
-    pub(in crate::batch) fn unmade(&self, corrections: Vec<Correction>, ends: Unmade) {
+    pub(super) fn unmade(&self, corrections: Vec<Correction>, ends: Unmade) {
         if corrections.is_empty() {
             return;
         }
@@ -308,7 +308,7 @@ impl LaneState {
     }
 
     /// Counts all corrections that wait as lost, because nothing is sent any more.
-    pub(in crate::batch) fn lose_queued_corrections(&self) {
+    pub(super) fn lose_queued_corrections(&self) {
         let (unknown, left) = {
             let mut queue = self.queue.lock();
             let left = queue.corrections.len() + queue.added_up.len();
@@ -323,7 +323,7 @@ impl LaneState {
     }
 
     /// Puts requests that did not fit back, before those with the same deadline.
-    pub(in crate::batch) fn put_back(&self, asks: Vec<Ask>) {
+    pub(super) fn put_back(&self, asks: Vec<Ask>) {
         if asks.is_empty() {
             return;
         }

@@ -1,4 +1,4 @@
-//! When operators reset buckets: what was drawn before returns nothing to them.
+//! Corrects earlier grants. Operators reset buckets: what was drawn before returns nothing to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +6,37 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use parking_lot::RwLock;
 
+use super::LocalStore;
+use super::draw::{Bound, lock_all};
 use crate::clock::Clock;
-use tollgate_limit::{Corrects, Role, Settlement, Timestamp};
+use tollgate_limit::{Change, Corrects, Limit, Role, Settlement, Timestamp};
+
+impl LocalStore {
+    pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
+        for settlement in settlements {
+            let Settlement { limit, key, .. } = *settlement;
+            let mut bound = [self.bound(limit, key, settlement.conditions)];
+            let settle = || settle_locked(&mut bound, settlement.change, now);
+            let tag = self.seed.tag(key);
+            self.resets.settle(settlement, tag, &self.clock, settle);
+        }
+    }
+
+    pub fn release(&self, limit: &Arc<Limit>, tag: u64, units: u64) {
+        let now = self.clock.now();
+        let mut bound = [self.bound_by_tag(limit, tag, None)];
+        settle_locked(&mut bound, Change::Release { units }, now);
+    }
+}
+
+/// Corrects an earlier grant of each bucket.
+fn settle_locked(bound: &mut [Bound<'_>], change: Change, now: Timestamp) {
+    let mut locked = lock_all(bound);
+    for place in 0..bound.len() {
+        let (slot, shard) = locked.at(place);
+        slot.settle(shard, change, now);
+    }
+}
 
 /// The most resets that are remembered: those of the latest moments.
 const RESETS_MAX: usize = 4096;

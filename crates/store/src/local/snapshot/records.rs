@@ -1,48 +1,37 @@
-//! The heading of a limit's records in a snapshot: its name, and the numbers of its states.
+//! The records of a limit in a snapshot: its name, the numbers of its states, and a bucket.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::{SnapshotError, read_bytes, read_u8, read_u64};
+use super::SnapshotError;
+use super::form::{Input, Stored, stored_by_fields};
+use crate::local::bucket::{Bucket, Moving, Whose};
 use crate::local::carry::place_of_variant;
 use crate::local::{Carried, Carry};
+use tollgate_limit::bucket::State;
 use tollgate_limit::key::stable_hash;
+use tollgate_limit::quota::{LOCAL_BOUND, UNITS_MAX};
+use tollgate_limit::sliding_log::LOG_UNITS_MAX;
 use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms};
 
-pub(in crate::local) struct Name {
+pub(super) struct Name {
     name: String,
     tier: Option<String>,
     role: Role,
 }
 
+stored_by_fields! { Name { name, tier, role } }
+
 impl Name {
-    pub(in crate::local) fn write(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
-        write_text(&limit.name, out)?;
-        match &limit.tier {
-            Some(tier) => {
-                out.write_all(&[1])?;
-                write_text(tier, out)?;
-            }
-            None => out.write_all(&[0])?,
+    pub(super) fn of(limit: &Limit) -> Self {
+        Self {
+            name: limit.name.to_string(),
+            tier: limit.tier.as_deref().map(str::to_owned),
+            role: limit.role,
         }
-        out.write_all(&[u8::from(limit.role == Role::Candidate)])
     }
 
-    pub(in crate::local) fn read(input: &mut impl Read) -> Result<Self, SnapshotError> {
-        let name = read_text(input)?;
-        let tier = match read_u8(input)? {
-            0 => None,
-            _ => Some(read_text(input)?),
-        };
-        let role = if read_u8(input)? == 0 {
-            Role::Live
-        } else {
-            Role::Candidate
-        };
-        Ok(Self { name, tier, role })
-    }
-
-    pub(in crate::local) fn is_of(&self, limit: &Limit) -> bool {
+    pub(super) fn is_of(&self, limit: &Limit) -> bool {
         *limit.name == *self.name
             && limit.tier.as_deref() == self.tier.as_deref()
             && limit.role == self.role
@@ -53,14 +42,10 @@ impl Name {
         place_of_variant(limits, &self.name, self.role, self.tier.as_deref())
     }
 
-    pub(super) fn gone(&self) -> Carried {
-        let (name, tier) = (
-            self.name.as_str().into(),
-            self.tier.as_deref().map(Into::into),
-        );
+    pub(super) fn gone(self) -> Carried {
         Carried {
-            name,
-            tier,
+            name: self.name.into(),
+            tier: self.tier.map(Into::into),
             role: self.role,
             carry: Carry::Gone,
         }
@@ -75,6 +60,8 @@ pub(super) struct Numbers {
     burst: u64,
     align: u64,
 }
+
+stored_by_fields! { Numbers { form, amount, period, burst, align } }
 
 impl Numbers {
     pub(super) fn of(algorithm: &Algorithm) -> Self {
@@ -93,7 +80,7 @@ impl Numbers {
             amount,
             period,
             burst,
-            align: match align_of(algorithm) {
+            align: match algorithm.align() {
                 Align::FirstHit => 0,
                 Align::Clock => 1,
                 Align::Calendar(calendar) => stable_hash(calendar.words.as_bytes()) | 2,
@@ -118,7 +105,7 @@ impl Numbers {
         let bursts = matches!(kind, Kind::TokenBucket | Kind::Interval);
         let terms = Terms {
             burst: bursts.then_some(self.burst),
-            align: align_of(algorithm).clone(),
+            align: algorithm.align().clone(),
             ..Terms::new(kind, self.amount, Micros(self.period))
         };
         match Algorithm::new(&terms) {
@@ -133,43 +120,59 @@ impl Numbers {
     pub(super) fn is_aligned(self) -> bool {
         self.align > 0
     }
+}
 
-    pub(super) fn write(self, out: &mut impl Write) -> io::Result<()> {
-        out.write_all(&[self.form])?;
-        for number in [self.amount, self.period, self.burst, self.align] {
-            out.write_all(&number.to_le_bytes())?;
+pub(super) struct Record {
+    /// Those of a token bucket that is kept in numbers of before a reload, or of an override.
+    pub(super) own: Option<Numbers>,
+    whose: Whose,
+    state: State,
+    largest: u64,
+}
+
+stored_by_fields! { Record { own, whose, state, largest } }
+
+impl Record {
+    pub(super) fn of(moving: Moving) -> Self {
+        let Moving { whose, bucket } = moving;
+        Self {
+            own: bucket.own.as_deref().map(Numbers::of),
+            whose,
+            state: bucket.state,
+            largest: bucket.largest,
         }
-        Ok(())
     }
 
-    pub(super) fn read(input: &mut impl Read) -> io::Result<Self> {
-        let form = read_u8(input)?;
-        Ok(Self {
-            form,
-            amount: read_u64(input)?,
-            period: read_u64(input)?,
-            burst: read_u64(input)?,
-            align: read_u64(input)?,
+    /// The bucket, without numbers.
+    ///
+    /// # Errors
+    /// When a number is outside the range of every limit: sums of such numbers would overflow.
+    pub(super) fn moving(self) -> Result<Moving, SnapshotError> {
+        let most = LOCAL_BOUND.unsigned_abs();
+        let is_countable = match &self.state {
+            State::Level(level) => level.level.unsigned_abs() <= most,
+            State::Steps(steps) => steps.used <= most && (1..=UNITS_MAX).contains(&steps.amount),
+            State::Pair(pair) => pair.previous.max(pair.current) <= most,
+            State::Held(held) => held.units <= most,
+            State::Log(log) => {
+                // All of them together are counted as well.
+                let each = most / (2 * LOG_UNITS_MAX);
+                log.entries().len() as u64 <= 2 * LOG_UNITS_MAX
+                    && log.entries().all(|entry| entry.units <= each)
+            }
+        };
+        if !is_countable {
+            return Err(SnapshotError::Corrupt(
+                "a number beyond those that any limit counts to",
+            ));
+        }
+        let bucket = Bucket {
+            largest: self.largest.min(UNITS_MAX),
+            ..Bucket::new(self.state, 0)
+        };
+        Ok(Moving {
+            whose: self.whose,
+            bucket,
         })
     }
-}
-
-fn align_of(algorithm: &Algorithm) -> &Align {
-    match algorithm {
-        Algorithm::FixedWindow(window) => window.align(),
-        _ => &Align::FirstHit,
-    }
-}
-
-fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
-    let text = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
-    out.write_all(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes())?;
-    out.write_all(text)
-}
-
-fn read_text(input: &mut impl Read) -> Result<String, SnapshotError> {
-    let length = u16::from_le_bytes(read_bytes(input)?);
-    let mut text = vec![0; usize::from(length)];
-    input.read_exact(&mut text)?;
-    String::from_utf8(text).map_err(|_| SnapshotError::Corrupt("a name is not text"))
 }
