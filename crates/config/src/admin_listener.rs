@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
-use super::files::{folder, read_text};
+use super::files::read_text;
 use super::include::{self, Tree};
 use super::reading::{Context, Env, Field, Problems, Severity, Sources, Unset, defaults};
 use super::settings::{Admin, Listener};
@@ -22,10 +22,9 @@ pub fn parse_admin_listener(
     name: &str,
     env: Env<'_>,
 ) -> Result<Option<Listener>, ConfigError> {
-    let base = folder(Path::new(name));
     let mut context = Context::new(env, Problems::new(Unset::Refused));
     context.files.push(PathBuf::from(name));
-    let tree = include::read(name, text.to_owned(), &base, &mut context);
+    let tree = include::read(name, text.to_owned(), &mut context);
     let hidden = is_on_a_broken_line(&tree, &context.sources);
     let place = context.place("admin.listen");
     let mut problems = context.problems.into_sorted();

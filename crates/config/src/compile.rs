@@ -1,9 +1,9 @@
 //! From a text to a configuration: reads it, checks it, and builds what runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::diagnostic::Diagnostic;
+use super::error::Diagnostic;
 use super::include::{self, Tree};
 use super::loader::{Loader, Unopened};
 use super::quick;
@@ -15,9 +15,9 @@ use super::settings::{
     Traces,
 };
 use super::validate::limits::Surroundings;
-use super::validate::together::{self, IdentityPlace, Places};
+use super::validate::together;
 use super::validate::upstreams::Upstreams;
-use super::validate::{self, entries_of, names_of};
+use super::validate::{self, names_of};
 use super::validate::{domains, routes};
 use super::{Config, ConfigError};
 use tollgate_policy::identity::address::AddressPolicy;
@@ -26,19 +26,17 @@ use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
 pub(crate) fn compile(
     name: &str,
     text: String,
-    base: &Path,
     files: Vec<PathBuf>,
     loader: &Loader<'_>,
 ) -> Result<Config, ConfigError> {
     let mut context = Context::new(loader.env, Problems::new(loader.unset));
     context.program = loader.program;
-    context.replaces_listener = loader.listen.is_some();
     context.files = files;
     let Tree {
         mut raw,
         broken_lines,
         is_foreign,
-    } = include::read(name, text, base, &mut context);
+    } = include::read(name, text, &mut context);
     validate::limits::scope::name_sources(&mut raw, &mut context);
     let made = assemble(&raw, loader, &mut context);
     if let (Some(config), Some(opens), false) = (&made, loader.opens, context.problems.any_error())
@@ -136,7 +134,8 @@ fn assemble(raw: &RawFile, loader: &Loader<'_>, context: &mut Context<'_>) -> Op
     let decides = decide
         .as_ref()
         .is_some_and(|decide| decide.listen.iter().all(grpc));
-    let only_decides = raw.routes.is_absent() && !context.is_listener_written() && decides;
+    let is_listener_written = loader.listen.is_some() || context.place("server.listen").is_some();
+    let only_decides = raw.routes.is_absent() && !is_listener_written && decides;
     if only_decides {
         server.listen.clear();
     }
@@ -198,22 +197,6 @@ fn assemble(raw: &RawFile, loader: &Loader<'_>, context: &mut Context<'_>) -> Op
     if identities.broken {
         return None;
     }
-    let written = entries_of(&raw.identities).iter().zip(&identities.list);
-    let places = Places {
-        identities: written
-            .map(|((name, written), identity)| IdentityPlace {
-                name: name.value.clone(),
-                key: written.key.place().unwrap_or(name.place),
-                when_missing: (
-                    identity.when_missing,
-                    written.when_missing.place().unwrap_or(name.place),
-                ),
-            })
-            .collect(),
-        routes: (routes.list.iter().zip(&routes.places))
-            .map(|(route, place)| (route.name.to_string(), *place))
-            .collect(),
-    };
     let parts = PolicyParts {
         address,
         identities: identities.list,
@@ -232,12 +215,15 @@ fn assemble(raw: &RawFile, loader: &Loader<'_>, context: &mut Context<'_>) -> Op
     let policy = Policy::build(parts)
         .map_err(|errors| {
             for error in errors {
-                together::build_error(error, &places, context);
+                together::build_error(error, raw, &routes.places, context);
             }
         })
         .ok()?;
     let tests = validate::tests_table::tests(raw, &policy.identities, context);
     together::warn(raw, &policy, &server, context);
+    if loader.listen.is_none() {
+        together::unaddressed(&policy, &server, context);
+    }
     // The mistake in `[store]` is reported. Shared limits cannot be built without a store.
     if store.is_none() && has_store {
         return None;

@@ -19,14 +19,14 @@ pub(crate) struct Tree {
     pub(crate) is_foreign: bool,
 }
 
-/// Reads a text and its includes. `base`: the directory for its relative paths.
-pub(crate) fn read(name: &str, text: String, base: &Path, context: &mut Context<'_>) -> Tree {
+/// Reads a text and its includes. Relative paths start in the directory of `name`.
+pub(crate) fn read(name: &str, text: String, context: &mut Context<'_>) -> Tree {
     let mut walk = Walk {
         context,
         tree: Tree::default(),
         chain: vec![PathBuf::from(name)],
     };
-    walk.text(name, text, base);
+    walk.text(name, text);
     walk.tree
 }
 
@@ -38,8 +38,9 @@ struct Walk<'w, 'e> {
 }
 
 impl Walk<'_, '_> {
-    fn text(&mut self, name: &str, text: String, base: &Path) {
-        let file = self.context.sources.add(name, text.as_str(), base);
+    fn text(&mut self, name: &str, text: String) {
+        let base = folder(Path::new(name));
+        let file = self.context.sources.add(name, text.as_str(), &base);
         let (keys, errors) = DeTable::parse_recoverable(&text);
         self.syntax(file, &text, &errors);
         let table = Table {
@@ -90,7 +91,7 @@ impl Walk<'_, '_> {
         match read_text(&path) {
             Ok(text) => {
                 self.chain.push(path.clone());
-                self.text(&path.display().to_string(), text, &folder(&path));
+                self.text(&path.display().to_string(), text);
                 self.chain.pop();
             }
             Err(error) => self.refuse(cannot_read(&path, &error), included),

@@ -15,7 +15,6 @@
 mod admin_listener;
 mod calendar;
 mod compile;
-mod diagnostic;
 mod error;
 mod files;
 mod include;
@@ -37,8 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use admin_listener::{load_admin_listener, parse_admin_listener};
-pub use diagnostic::{Diagnostic, Span};
-pub use error::ConfigError;
+pub use error::{ConfigError, Diagnostic, Span};
 pub use files::{FILE_MAX, matches, read_text};
 pub use loader::{Loader, Unopened};
 pub use quick::{COMMAND_LINE, quick, quoted};

@@ -1,9 +1,9 @@
 //! Reads a configuration: for which program, by which environment, and with what it is checked besides.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::compile::compile;
-use super::files::{folder, read_text};
+use super::files::read_text;
 use super::reading::{Env, Program, Unset};
 use super::settings::Listener;
 use super::{Config, ConfigError};
@@ -66,20 +66,16 @@ impl<'l> Loader<'l> {
 
     pub fn file(&self, path: &Path) -> Result<Config, ConfigError> {
         let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-        self.compiled(&path.display().to_string(), text, vec![path.to_path_buf()])
+        compile(
+            &path.display().to_string(),
+            text,
+            vec![path.to_path_buf()],
+            self,
+        )
     }
 
     /// Reads a text. Messages call it `name`, and relative paths start in the directory of `name`.
     pub fn text(&self, text: &str, name: &str) -> Result<Config, ConfigError> {
-        self.compiled(name, text.to_owned(), Vec::new())
-    }
-
-    fn compiled(
-        &self,
-        name: &str,
-        text: String,
-        files: Vec<PathBuf>,
-    ) -> Result<Config, ConfigError> {
-        compile(name, text, &folder(Path::new(name)), files, self)
+        compile(name, text.to_owned(), Vec::new(), self)
     }
 }

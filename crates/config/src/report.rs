@@ -3,8 +3,6 @@
 
 mod limits;
 
-use std::fmt::Write;
-
 use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology, Word as _};
 use limits::{cost, limit};
@@ -16,71 +14,68 @@ use tollgate_policy::{Policy, Rule, Scope};
 
 /// A valid configuration in words; its warnings are in [`Config::warnings`].
 pub fn report(config: &Config) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     let policy = &config.policy;
-    listeners(config, &mut text);
-    text.push_str("\nLimits\n");
+    listeners(config, &mut lines);
+    lines.push("\nLimits".to_owned());
     if policy.rules.is_empty() {
-        text.push_str("  none: every request is admitted\n");
+        lines.push("  none: every request is admitted".to_owned());
     }
     for rule in &policy.rules {
-        limit(rule, policy, &mut text);
+        limit(rule, policy, &mut lines);
     }
     if !policy.identities.is_empty() {
-        text.push_str("\nIdentities\n");
+        lines.push("\nIdentities".to_owned());
         for index in 0..policy.identities.len() {
-            identity(index, policy, &mut text);
+            identity(index, policy, &mut lines);
         }
     }
     if !policy.routes.is_empty() {
-        text.push_str("\nRoutes, each request on the most specific\n");
+        lines.push("\nRoutes, each request on the most specific".to_owned());
     }
     for index in 0..policy.routes.len() {
-        route(index, policy, &mut text);
+        route(index, policy, &mut lines);
     }
-    text
+    lines.join("\n") + "\n"
 }
 
-// Writing to a String cannot fail, so results of `write!` say nothing here.
-
-fn listeners(config: &Config, text: &mut String) {
+fn listeners(config: &Config, lines: &mut Vec<String>) {
     let listen = &config.server.listen;
     if !listen.is_empty() {
-        let _ = writeln!(text, "Listens on {}", joined(listen));
+        lines.push(format!("Listens on {}", joined(listen)));
     }
     if config.server.redirect_to_https {
-        text.push_str("Redirects http requests to https\n");
+        lines.push("Redirects http requests to https".to_owned());
     }
     if let Some(acme) = &config.server.acme {
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "Orders the certificate of {} from {} by {}, and keeps it in {}",
             joined(&acme.hosts),
             acme.directory,
             acme.challenge.word(),
             acme.state.display()
-        );
+        ));
     }
     let names = match config.admin.hosts.as_slice() {
         [] => String::new(),
         hosts => format!(", asked by the name {}", hosts.join(", ")),
     };
     match &config.admin.listen {
-        Some(listener) => _ = writeln!(text, "Admin on {listener}{names}"),
-        None => text.push_str("Admin off\n"),
+        Some(listener) => lines.push(format!("Admin on {listener}{names}")),
+        None => lines.push("Admin off".to_owned()),
     }
     if let Some(decide) = &config.decide {
         let listen = joined(&decide.listen);
-        let _ = writeln!(text, "Decides for other proxies on {listen}");
+        lines.push(format!("Decides for other proxies on {listen}"));
     }
     match &config.log.access {
-        AccessLog::Off => text.push_str("No access log\n"),
-        AccessLog::Stdout => text.push_str("Access log on standard output\n"),
-        AccessLog::Stderr => text.push_str("Access log on standard error\n"),
-        AccessLog::File(path) => _ = writeln!(text, "Access log in {}", path.display()),
+        AccessLog::Off => lines.push("No access log".to_owned()),
+        AccessLog::Stdout => lines.push("Access log on standard output".to_owned()),
+        AccessLog::Stderr => lines.push("Access log on standard error".to_owned()),
+        AccessLog::File(path) => lines.push(format!("Access log in {}", path.display())),
     }
     match &config.store {
-        None => text.push_str("Buckets live in this process\n"),
+        None => lines.push("Buckets live in this process".to_owned()),
         Some(store) => {
             let kind = match (store.kind, store.topology) {
                 (StoreKind::Postgres, _) => "PostgreSQL",
@@ -89,12 +84,11 @@ fn listeners(config: &Config, text: &mut String) {
                 (StoreKind::Redis, Topology::Sentinel) => "Redis behind Sentinel",
                 (StoreKind::Redis, Topology::Cluster) => "a Redis Cluster",
             };
-            let _ = writeln!(
-                text,
+            lines.push(format!(
                 "Buckets live in {kind}, which answers within {} or else {}",
                 words::span(store.answer_within),
                 when_down(store.when_down)
-            );
+            ));
         }
     }
 }
@@ -119,7 +113,7 @@ fn per(scope: &Scope, policy: &Policy) -> String {
     }
 }
 
-fn identity(index: usize, policy: &Policy, text: &mut String) {
+fn identity(index: usize, policy: &Policy, lines: &mut Vec<String>) {
     let identity = &policy.identities[index];
     let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
     let missing = match identity.when_missing {
@@ -132,8 +126,7 @@ fn identity(index: usize, policy: &Policy, text: &mut String) {
         },
         WhenMissing::Use(other) => format!("{} counts", policy.identities[other].name),
     };
-    let _ = write!(
-        text,
+    let mut line = format!(
         "  {}: {}; missing: {missing}",
         identity.name,
         sources.join(if identity.first_of { " or " } else { " and " })
@@ -144,20 +137,19 @@ fn identity(index: usize, policy: &Policy, text: &mut String) {
             WhenUnknown::UseAddress => "the address counts",
             WhenUnknown::Accept => "a caller like any other",
         };
-        let _ = write!(text, "; {} known; unknown: {unknown}", callers.load().len());
+        line += &format!("; {} known; unknown: {unknown}", callers.load().len());
     }
     if let Some(from) = identity.jwt.as_ref().and_then(JwtPolicy::fetched_from) {
-        let _ = write!(
-            text,
+        line += &format!(
             "; a gateway fetches its keys from {}, every {} at least",
             from.url,
             words::span(from.settings.refresh)
         );
     }
-    text.push('\n');
+    lines.push(line);
 }
 
-fn route(index: usize, policy: &Policy, text: &mut String) {
+fn route(index: usize, policy: &Policy, lines: &mut Vec<String>) {
     let route = &policy.routes[index];
     let target = match &route.target {
         Target::Upstream(upstream) => policy.upstreams[*upstream].name.to_string(),
@@ -173,18 +165,17 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
     } else {
         format!("{pattern} ({})", route.name)
     };
-    let _ = writeln!(text, "  {named} -> {target}: {limits}");
-    idle(route, policy, text);
+    lines.push(format!("  {named} -> {target}: {limits}"));
+    idle(route, policy, lines);
     for over in &route.over_limit {
         let name = |rule: &usize| &*policy.rules[*rule].name;
         let names: Vec<&str> = over.instead_of.iter().map(name).collect();
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "    where {} refuses -> {}: {}",
             names.join(" or "),
             policy.upstreams[over.upstream].name,
             charged(&over.limits, policy)
-        );
+        ));
     }
 }
 
@@ -204,7 +195,7 @@ fn charged(limits: &[RouteLimit], policy: &Policy) -> String {
 }
 
 /// What reservations hold at most, where a concurrency limit bounds the requests under way.
-fn idle(route: &Route, policy: &Policy, text: &mut String) {
+fn idle(route: &Route, policy: &Policy, lines: &mut Vec<String>) {
     let rules = || {
         route
             .limits
@@ -226,14 +217,11 @@ fn idle(route: &Route, policy: &Policy, text: &mut String) {
         let capacity = rule.live.algorithm.capacity();
         let idle = places.saturating_mul(most).min(capacity);
         let currency = rule.live.currency.as_deref();
-        let _ = writeln!(
-            text,
-            "    {places} requests under way{} reserve at most {} of the {} of {}, which are idle until they settle",
+        lines.push(format!("    {places} requests under way{} reserve at most {} of the {} of {}, which are idle until they settle",
             limits::of_body(rule, bytes, "bodies"),
             words::amount(idle, currency),
             words::units(capacity, currency),
-            rule.name
-        );
+            rule.name));
     }
 }
 

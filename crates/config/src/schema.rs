@@ -14,15 +14,13 @@ pub fn schema() -> Value {
     schema["$defs"] = Value::Object(defs.0);
     accept_variables(&mut schema);
     for (table, rule) in alternatives() {
-        if let Some(Value::Object(table)) = schema.pointer_mut(&format!("/$defs/{table}")) {
-            table.extend(rule);
+        for (key, value) in rule.as_object().into_iter().flatten() {
+            schema["$defs"][table][key] = value.clone();
         }
     }
-    if let Value::Object(map) = &mut schema {
-        map.insert("$schema".to_owned(), Value::from(DIALECT));
-        map.insert("$id".to_owned(), Value::from(ID));
-        map.insert("title".to_owned(), Value::from("Tollgate configuration"));
-    }
+    schema["$schema"] = Value::from(DIALECT);
+    schema["$id"] = Value::from(ID);
+    schema["title"] = Value::from("Tollgate configuration");
     schema
 }
 
@@ -32,69 +30,49 @@ const ID: &str = "urn:tollgate:gateway.schema.json";
 const VARIABLE: &str = r"\$\{";
 
 /// The keys of a table that exclude or require each other.
-fn alternatives() -> Vec<(&'static str, Map<String, Value>)> {
-    let rules = [
-        (
-            "RawLimit",
-            json!({ "oneOf": [one("rate"), one("in_flight")] }),
-        ),
-        (
-            "RawRoute",
-            json!({ "oneOf": [one("upstream"), one("respond"), one("redirect")] }),
-        ),
+fn alternatives() -> [(&'static str, Value); 5] {
+    let one_of = |keys: &[&str]| {
+        let required = keys.iter().map(|key| json!({ "required": [key] }));
+        json!({ "oneOf": required.collect::<Vec<_>>() })
+    };
+    let store = [["url", "url_file"], ["key_secret", "key_secret_file"]];
+    let callers = json!({ "dependentRequired": { "callers": ["when_unknown"] } });
+    [
+        ("RawLimit", one_of(&["rate", "in_flight"])),
+        ("RawRoute", one_of(&["upstream", "respond", "redirect"])),
         (
             "RawStore",
-            json!({ "allOf": [
-            { "oneOf": [one("url"), one("url_file")] },
-            { "oneOf": [one("key_secret"), one("key_secret_file")] },
-        ] }),
+            json!({ "allOf": store.map(|keys| one_of(&keys)) }),
         ),
-        (
-            "RawIdentity",
-            json!({ "dependentRequired": { "callers": ["when_unknown"] } }),
-        ),
-        (
-            "RawJwt",
-            json!({ "oneOf": [one("keys"), one("secret"), one("secret_file")] }),
-        ),
-    ];
-    let objects = rules.into_iter().filter_map(|(table, rule)| match rule {
-        Value::Object(map) => Some((table, map)),
-        _ => None,
-    });
-    objects.collect()
-}
-
-fn one(key: &str) -> Value {
-    json!({ "required": [key] })
+        ("RawIdentity", callers),
+        ("RawJwt", one_of(&["keys", "secret", "secret_file"])),
+    ]
 }
 
 /// Every string, number and boolean of the file may be read from the environment: `"${VAR}"`.
 fn accept_variables(schema: &mut Value) {
+    match schema["type"].as_str().map(str::to_owned).as_deref() {
+        Some(kind @ ("integer" | "boolean")) => {
+            schema["type"] = json!([kind, "string"]);
+            schema["pattern"] = json!(VARIABLE);
+        }
+        Some("string") => {
+            if let Some(pattern) = schema["pattern"].as_str() {
+                schema["pattern"] = json!(format!("{pattern}|{VARIABLE}"));
+            }
+            let Some(map) = schema.as_object_mut() else {
+                return;
+            };
+            let words = ["enum", "enumDescriptions"].map(|key| map.remove_entry(key));
+            if words[0].is_some() {
+                let choice: Map<String, Value> = words.into_iter().flatten().collect();
+                schema["anyOf"] = json!([choice, { "pattern": VARIABLE }]);
+            }
+        }
+        _ => {}
+    }
     match schema {
         Value::Object(map) => {
-            match map.get("type").and_then(Value::as_str) {
-                Some(kind @ ("integer" | "boolean")) => {
-                    let kinds = json!([kind, "string"]);
-                    map.insert("type".to_owned(), kinds);
-                    map.insert("pattern".to_owned(), Value::from(VARIABLE));
-                }
-                Some("string") => {
-                    if let Some(Value::String(pattern)) = map.get_mut("pattern") {
-                        *pattern = format!("{pattern}|{VARIABLE}");
-                    }
-                    if let Some(words) = map.remove("enum") {
-                        let mut choice = Map::new();
-                        choice.insert("enum".to_owned(), words);
-                        if let Some(about) = map.remove("enumDescriptions") {
-                            choice.insert("enumDescriptions".to_owned(), about);
-                        }
-                        let any = json!([choice, { "pattern": VARIABLE }]);
-                        map.insert("anyOf".to_owned(), any);
-                    }
-                }
-                _ => {}
-            }
             for (key, value) in map.iter_mut() {
                 // These contain values, not schemas.
                 if !matches!(key.as_str(), "default" | "examples" | "const") {

@@ -54,20 +54,16 @@ pub struct BodyReading {
     asked: WantedFacts,
     length: u64,
     kind: Kind,
-    json: Json,
+    /// What the body begins with; `None`: that is known. While it is not, what has come does not say
+    /// whether the body is JSON.
+    opening: Option<Opening>,
+    /// Boxed: the reader is large, and the state is moved several times. `None`: the body is not JSON, or no JSON is
+    /// asked for.
+    json: Option<Box<Reader>>,
     /// The text of a form, if fields of it are asked for.
     form: Option<Vec<u8>>,
     /// The text of the JSON, if a digest of it is asked for.
     text: Option<Vec<u8>>,
-}
-
-#[derive(Debug)]
-enum Json {
-    /// What has come does not say whether it is JSON. Boxed: the reader is large, and the state is
-    /// moved several times.
-    Undecided(Opening, Box<Reader>),
-    Reading(Box<Reader>),
-    Other,
 }
 
 impl BodyReading {
@@ -107,11 +103,8 @@ impl BodyReading {
             asked,
             length: 0,
             kind,
-            json: if asked.json == 0 {
-                Json::Other
-            } else {
-                Json::Undecided(Opening::default(), reader())
-            },
+            opening: (asked.json != 0).then(Opening::default),
+            json: (asked.json != 0).then(reader),
             // Some servers take a body without a type for a form.
             form: ((kind == Kind::Form || !headers.contains_key(CONTENT_TYPE)) && asked.forms != 0)
                 .then(Vec::new),
@@ -128,24 +121,18 @@ impl BodyReading {
             text.extend_from_slice(piece);
         }
         let mut rest = piece;
-        if let Json::Undecided(opening, _) = &mut self.json {
+        if let Some(opening) = &mut self.opening {
             match opening.feed(piece) {
                 None => return Ok(()),
                 // A server may take the body for JSON whatever its type is.
-                Some(Opened::Json(at)) => {
-                    rest = &piece[at..];
-                    if let Json::Undecided(_, reader) =
-                        std::mem::replace(&mut self.json, Json::Other)
-                    {
-                        self.json = Json::Reading(reader);
-                    }
-                }
+                Some(Opened::Json(at)) => rest = &piece[at..],
                 Some(Opened::Refused(flaw)) => return Err(flaw),
                 Some(Opened::Other) if self.must_be_json() => return Err(BodyFlaw::Malformed),
-                Some(Opened::Other) => self.json = Json::Other,
+                Some(Opened::Other) => self.json = None,
             }
+            self.opening = None;
         }
-        if let Json::Reading(reader) = &mut self.json {
+        if let Some(reader) = &mut self.json {
             reader.feed(rest);
         }
         Ok(())
@@ -160,23 +147,21 @@ impl BodyReading {
     /// Whether it may be a batch of calls, whose number decides the charges: it has begun as one, or
     /// may still do.
     pub fn may_be_batch(&self) -> bool {
-        self.is_undecided() || matches!(&self.json, Json::Reading(reader) if reader.is_batch())
+        self.is_undecided() || self.json.as_ref().is_some_and(|reader| reader.is_batch())
     }
 
     /// Whether JSON is asked for, and what has come does not say whether the body is JSON.
     pub const fn is_undecided(&self) -> bool {
-        matches!(self.json, Json::Undecided(..))
+        self.opening.is_some()
     }
 
     /// What the whole body says.
     pub fn finish(self) -> Result<BodyFacts, BodyFlaw> {
         let must_be_json = self.must_be_json();
-        let members = match self.json {
-            Json::Reading(reader) => Some(reader.finish()?),
-            Json::Undecided(..) if must_be_json && self.length > 0 => {
-                return Err(BodyFlaw::Malformed);
-            }
-            Json::Undecided(..) | Json::Other => None,
+        let members = match (self.opening, self.json) {
+            (Some(_), _) if must_be_json && self.length > 0 => return Err(BodyFlaw::Malformed),
+            (None, Some(reader)) => Some(reader.finish()?),
+            _ => None,
         };
         let mut facts = BodyFacts {
             state: ReadState::Whole,

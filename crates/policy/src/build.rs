@@ -9,9 +9,9 @@ use super::claims::plan::Plan;
 use super::identity::address::AddressPolicy;
 use super::identity::{Identity, Source, WhenMissing};
 use super::routes::Route;
-use super::routes::router::Router;
+use super::routes::router::{Conflict, Router};
 use super::upstream::Upstream;
-use super::{BuildError, Cost, Domains, Guarded, Policy, Responses, Rule};
+use super::{BuildError, Cost, Domains, Guarded, Part, Policy, Responses, Rule};
 use tollgate_limit::Limit;
 
 /// The parts of a policy, each checked by itself: every index is one of a part, a route names a limit once, has at most
@@ -34,25 +34,13 @@ pub struct PolicyParts {
 
 impl Policy {
     /// Compiles the parts. Variants of limits are numbered here, in the order of the rules.
-    pub fn build(parts: PolicyParts) -> Result<Self, Vec<BuildError>> {
-        let PolicyParts {
-            address,
-            mut identities,
-            mut rules,
-            upstreams,
-            routes,
-            domains,
-            responses,
-            egress,
-            keeps_slashes,
-            body,
-        } = parts;
+    pub fn build(mut parts: PolicyParts) -> Result<Self, Vec<BuildError>> {
         let mut errors = Vec::new();
         let mut wanted = Wanted::default();
-        for index in 0..identities.len() {
-            check_identity(index, &identities, &mut errors);
+        for index in 0..parts.identities.len() {
+            check_identity(index, &parts.identities, &mut errors);
         }
-        for identity in &mut identities {
+        for identity in &mut parts.identities {
             let claims = identity.sources.iter().filter_map(|source| match source {
                 Source::JwtClaim(name) => Some(name.as_str()),
                 _ => None,
@@ -61,41 +49,47 @@ impl Policy {
                 jwt.want(claims);
             }
         }
-        let limits = number(&mut rules);
+        let limits = number(&mut parts.rules);
+        let (routes, rules, identities) = (&parts.routes, &parts.rules, &parts.identities);
         let plans = routes
             .iter()
             .enumerate()
             .map(|(index, route)| {
-                if !keeps_slashes && route.pattern.has_encoded_slash() {
-                    errors.push(BuildError::EncodedSlash(index));
+                if !parts.keeps_slashes && route.pattern.has_encoded_slash() {
+                    let title = format!("route `{}` can never match", route.name);
+                    let label = "paths with an encoded slash are refused";
+                    let error = BuildError::new(title, Part::Route(index), label);
+                    errors.push(error.help(
+                        "[server] encoded_slash = \"keep\" takes it for a character of its segment",
+                    ));
                 }
-                Plan::new(index, route, &rules, &identities, &mut wanted, &mut errors)
+                Plan::new(index, route, rules, identities, &mut wanted, &mut errors)
             })
             .collect();
         let router =
             Router::new(routes.iter().map(|route| &route.pattern)).unwrap_or_else(|conflicts| {
-                errors.extend(conflicts);
+                errors.extend(conflicts.into_iter().map(|one| conflict(one, routes)));
                 Router::default()
             });
         if !errors.is_empty() {
             return Err(errors);
         }
-        let guarded = Guarded::new(deciding(&identities, &rules, &routes), compared(&routes));
+        let guarded = Guarded::new(deciding(identities, rules, routes), compared(routes));
         Ok(Self {
-            address,
+            address: parts.address,
             guarded: Arc::new(guarded),
-            identities,
+            identities: parts.identities,
             limits,
-            rules,
-            upstreams,
-            routes,
-            domains,
-            responses,
-            egress,
-            keeps_slashes,
+            rules: parts.rules,
+            upstreams: parts.upstreams,
+            routes: parts.routes,
+            domains: parts.domains,
+            responses: parts.responses,
+            egress: parts.egress,
+            keeps_slashes: parts.keeps_slashes,
             router,
             plans,
-            body,
+            body: parts.body,
             wanted: Arc::new(wanted),
         })
     }
@@ -136,16 +130,49 @@ fn compared(routes: &[Route]) -> impl Iterator<Item = &HeaderName> {
     conditions.filter_map(|(name, value)| value.as_ref().map(|_| name))
 }
 
+fn conflict(conflict: Conflict, routes: &[Route]) -> BuildError {
+    match conflict {
+        Conflict::Tie { first, second } => {
+            let (one, other) = (&routes[first].name, &routes[second].name);
+            let title = format!("routes `{one}` and `{other}` tie");
+            let label = "matches some of the same requests";
+            let error = BuildError::new(title, Part::Route(second), label);
+            error.at(Part::Route(first), "and neither is more specific").help(if one == other {
+                "one of them must go, or match more: a method, a host, a header"
+            } else {
+                "the most specific route wins: make one of them more specific, or add a route for what both match"
+            })
+        }
+        Conflict::Unreachable { route, by } => {
+            let title = format!("route `{}` can never match", routes[route].name);
+            let label = match by.len() {
+                1 => "takes all of its requests",
+                _ => "takes some of its requests",
+            };
+            let error = BuildError::new(title, Part::Route(route), "never reached");
+            let others = by.into_iter();
+            others.fold(error, |error, other| error.at(Part::Route(other), label))
+        }
+    }
+}
+
 fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildError>) {
     let identity = &identities[index];
+    let (name, part) = (&identity.name, Part::Identity(index));
     if identity.sources.is_empty() || identity.sources.len() > SOURCES_MAX {
-        errors.push(BuildError::Sources(index));
+        let title = format!("the key of identity `{name}` has too many parts");
+        errors.push(BuildError::new(title, part, "fewer sources were expected"));
     }
+    // There is no single key to hash.
     if identity.callers.is_some()
         && (identity.sources.len() != 1 && !identity.first_of
             || identity.sources.contains(&Source::Address))
     {
-        errors.push(BuildError::CallersOfComposite(index));
+        let title = format!(
+            "identity `{name}` lists callers by the hash of their key, but has no one key to hash"
+        );
+        let label = "exactly one source is needed, and not the address";
+        errors.push(BuildError::new(title, part, label));
     }
     // Otherwise a client could send a value that equals another caller's token claim, and be
     // identified as that caller.
@@ -154,20 +181,37 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
         && !identity.sources.iter().all(Source::is_unverified)
         && !identity.sources.iter().all(claim)
     {
-        errors.push(BuildError::FirstOfMixed(index));
+        let title = format!("the sources of identity `{name}` cannot replace one another");
+        let label = "either all are keys that clients send, or all are claims of a token";
+        errors.push(BuildError::new(title, part, label).help(
+            "define an identity for each, and name the second in the first: when_missing = \"use:OTHER\"",
+        ));
     }
-    let mut at = index;
-    for _ in 0..=identities.len() {
-        let WhenMissing::Use(next) = identities[at].when_missing else {
-            return;
-        };
-        if next == index {
-            errors.push(BuildError::IdentityCycle(index));
-            return;
-        }
-        at = next;
+    errors.extend(cycle(index, identities));
+}
+
+/// The cycle of `when_missing` whose first identity this is.
+fn cycle(first: usize, identities: &[Identity]) -> Option<BuildError> {
+    let next = |at: &usize| match identities[*at].when_missing {
+        WhenMissing::Use(next) => Some(next),
+        _ => None,
+    };
+    let followed = std::iter::successors(Some(first), next).skip(1);
+    // A cycle closes within as many steps as there are identities.
+    let mut others: Vec<usize> = followed.take(identities.len()).collect();
+    let end = others.iter().position(|other| *other == first)?;
+    others.truncate(end);
+    if others.iter().any(|other| *other < first) {
+        return None;
     }
-    // A cycle further along is reported at its own identity.
+    let title = format!("identity `{}` replaces itself", identities[first].name);
+    let start = Part::WhenMissing(first);
+    let error = BuildError::new(title, start, "the circle begins here")
+        .help("the last one must end: when_missing = \"refuse\", \"skip\" or \"use:address\"");
+    let others = others.into_iter();
+    Some(others.fold(error, |error, other| {
+        error.at(Part::WhenMissing(other), "goes on here")
+    }))
 }
 
 /// Numbers every variant of every limit, densely from zero.

@@ -182,16 +182,18 @@ pub fn plain_host(text: &[u8]) -> Option<usize> {
 }
 
 fn check_port(text: &str) -> Result<(), Malformed> {
-    let Some(digits) = text.strip_prefix(':') else {
-        return if text.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed::Host)
-        };
+    let is_port = match text.strip_prefix(':') {
+        Some("") => true,
+        Some(digits) => {
+            digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok()
+        }
+        None => text.is_empty(),
     };
-    let right = digits.is_empty()
-        || (digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok());
-    if right { Ok(()) } else { Err(Malformed::Host) }
+    if is_port {
+        Ok(())
+    } else {
+        Err(Malformed::Host)
+    }
 }
 
 #[cfg(test)]

@@ -1,33 +1,42 @@
 //! What can be wrong in a short text of the file, and between the parts of a policy.
 
-/// Why the parts are not a valid policy. Routes, rules and identities are given by index.
+/// A mistake between the parts of a policy, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BuildError {
-    /// Two routes match the same requests, and neither is more specific.
-    Tie { first: usize, second: usize },
-    /// Every request a route matches is taken by more specific ones.
-    Unreachable { route: usize, by: Vec<usize> },
-    /// A route's path has an encoded slash, and such paths are refused.
-    EncodedSlash(usize),
-    /// An identity uses a segment that a route does not capture.
-    UnknownCapture {
-        route: usize,
-        identity: usize,
-        name: String,
-    },
-    /// A template names a segment that its route does not capture.
-    TemplateCapture { route: usize, name: String },
-    /// `when_missing = "use:…"` leads back to its start.
-    IdentityCycle(usize),
-    /// An identity with listed callers has a composite key, or an address, so there is no single
-    /// key to hash.
-    CallersOfComposite(usize),
-    /// The sources of an identity that takes the first of them are not interchangeable.
-    FirstOfMixed(usize),
-    /// An identity has no source, or too many.
-    Sources(usize),
-    /// More is asked of bodies than one reader looks for.
-    BodyAsked(usize),
+pub struct BuildError {
+    pub title: String,
+    /// The part that is wrong, and why; then the parts that explain it.
+    pub marks: Vec<(Part, String)>,
+    pub help: Option<&'static str>,
+}
+
+/// A part of a policy, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Route(usize),
+    /// The key of an identity.
+    Identity(usize),
+    /// What an identity says of a request without its key.
+    WhenMissing(usize),
+}
+
+impl BuildError {
+    pub(crate) fn new(title: String, part: Part, label: impl Into<String>) -> Self {
+        Self {
+            title,
+            marks: vec![(part, label.into())],
+            help: None,
+        }
+    }
+
+    pub(crate) fn at(mut self, part: Part, label: &str) -> Self {
+        self.marks.push((part, label.to_owned()));
+        self
+    }
+
+    pub(crate) fn help(self, help: &'static str) -> Self {
+        let help = Some(help);
+        Self { help, ..self }
+    }
 }
 
 /// A mistake in a short text of the file, with its byte range.

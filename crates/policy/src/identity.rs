@@ -11,7 +11,6 @@ pub(crate) mod jwt_keys;
 pub mod keys;
 pub(crate) mod lacking;
 pub(crate) mod lookalikes;
-pub(crate) mod netset;
 pub mod source;
 
 use std::sync::Arc;

@@ -42,7 +42,7 @@ pub use claims::plan::TARGETS_MAX;
 pub use claims::rule::{BodyCost, Cost, Rule, Scope, ScopePart, Settle, SettleFrom};
 pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};
 pub use descriptor::{Descriptor, Peer};
-pub use errors::BuildError;
+pub use errors::{BuildError, Part};
 pub use explain::Explanation;
 pub use identity::lookalikes::{Guarded, drop_lookalikes, is_unusual, looks_like};
 pub use identity::{IdentityReason, IdentityRefusal};

@@ -280,7 +280,7 @@ impl<'p> Subject<'p> {
             if (self.needs[limit.rule].address || by_address)
                 && let Some(client) = request.client
             {
-                key.extend_from_slice(policy.address.key(client).as_bytes());
+                key.extend_from_slice(&policy.address.key(client));
             }
             let tier: Option<Arc<str>> = (!own.tier.is_empty()).then(|| own.tier.as_str().into());
             let live = rule.variant(tier.as_ref());

@@ -1,5 +1,5 @@
-use crate::reading::{Named, OneOrMany, ShortOr, Text, table, words};
-use crate::values::costs::{Counted, RefuseStatus, Settlement, Status};
+use crate::reading::{Named, OneOrMany, ShortOr, Text, settings, table, words};
+use crate::values::costs::{Counted, RefuseStatus, Settlement, Status, TokenPrices, by_kind};
 use crate::values::forms::{BLOCK, Bytes, Percent, Refusals, ShareOfKeys};
 use crate::values::in_flight::InFlight;
 use crate::values::rate::{Money, Rate};
@@ -75,7 +75,7 @@ table! {
         /// Other numbers, judged beside the live ones on the same traffic and only counted.
         candidate: RawTier => { rate = "60/minute" },
         /// Blocks a key that the limit refuses too often.
-        penalty: RawPenalty => { after = "20 refusals in 1m", block = "10m" },
+        penalty: Penalty => { after = "20 refusals in 1m", block = "10m" },
         /// Where its buckets are kept. Default: `shared` where there is a `[store]`, otherwise `local`.
         store: Placement => "local",
         /// How requests are treated while the store does not respond. Default: `store.when_down`.
@@ -95,28 +95,20 @@ table! {
     }
 }
 
-table! {
+settings! {
     /// Blocks a key that the limit refuses too often: each gateway by the refusals that it makes. All requests of the key under this
     /// limit are then refused there, until the block ends. A block keeps its end through a reload.
-    RawPenalty {
+    for Penalty as RawPenalty {
         /// The refusals by one gateway, within a span from the first of them, after which the key is blocked.
         @required("penalty = { after = \"20 refusals in 1m\", block = \"10m\" }") after: Refusals => "20 refusals in 1m",
         /// How long the key is blocked. Requests during the block neither shorten nor prolong it.
         @required("penalty = { after = \"20 refusals in 1m\", block = \"10m\" }") block: Micros [BLOCK] => "10m",
     }
-}
-
-impl RawPenalty {
-    /// The penalty; `None`: a key is missing, which was reported.
-    pub(crate) fn built(&self) -> Option<Penalty> {
-        let (refusals, span) = self.after.get()?.value;
-        let block = self.block.get()?.value;
-        Some(Penalty {
-            refusals,
-            span,
-            block,
-        })
-    }
+    make Penalty {
+        refusals: after.0,
+        span: after.1,
+        block,
+    };
 }
 
 table! {
@@ -125,7 +117,7 @@ table! {
         /// The rate that it never falls below.
         @required("follow_upstream = { least = \"10/minute\" }") least: Rate => "10/minute",
         /// Whether the upstream's own quota is obeyed: `Retry-After` on 429 and 503, and `RateLimit` or `X-RateLimit` headers that leave
-        /// less than the rate. Default: `false`, and `true` where `server.egress` is set.
+        /// less than the rate. It is meant for a limit per `everyone`: what the upstream says to one caller holds all of them. Default: `false`, and `true` where `server.egress` is set.
         obey_quota: bool => true,
     }
 }
@@ -205,22 +197,23 @@ table! {
         currency: Text = "USD" => "EUR",
         /// The prices of each model, by its name; `*` stands for any characters. A name without `*` is the most specific, then the one with
         /// the most other characters.
-        @required("[prices.models.\"gpt-4o*\"] with input = \"2.50\" and output = \"10\"") models: Named<RawPrice> => { "gpt-4o*" = { input = "2.50", output = "10" } },
+        @required("[prices.models.\"gpt-4o*\"] with input = \"2.50\" and output = \"10\"") models: Named<TokenPrices> => { "gpt-4o*" = { input = "2.50", output = "10" } },
     }
 }
 
-table! {
+settings! {
     /// The prices of a model, for a million tokens of each kind. At most six digits after the point.
-    RawPrice {
+    for TokenPrices as RawPrice {
         /// Tokens read from the request.
         @required("input = \"2.50\" is 2.50 for a million tokens") input: Money => "2.50",
         /// Tokens read from a cache. Default: as `input`.
-        cached_input: Money => "1.25",
+        cached_input: Option<Money> => "1.25",
         /// Tokens written into a cache. Default: as `input`.
-        cache_write: Money => "3.75",
+        cache_write: Option<Money> => "3.75",
         /// Tokens that the model wrote.
         @required("output = \"10\" is 10 for a million tokens") output: Money => "10.00",
         /// Tokens of reasoning. Default: as `output`.
-        reasoning: Money => "10.00",
+        reasoning: Option<Money> => "10.00",
     }
+    make TokenPrices(by_kind(input, output, [cached_input, cache_write, reasoning]));
 }

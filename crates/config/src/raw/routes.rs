@@ -1,8 +1,7 @@
 use crate::reading::{At, Context, Named, OneOrMany, ShortOr, Table, Text, settings, table, words};
 use crate::values::forms::Size;
-use crate::values::messages::{
-    BodyPattern, HeaderNameText, HeaderPattern, HeaderText, MethodText, QuotaHeaders, Refusal,
-};
+use crate::values::matching::{PatternTable, PatternText};
+use crate::values::messages::{HeaderNameText, HeaderText, QuotaHeaders, Refusal};
 use tollgate_policy::{Cost, Dialect, RefusalBody, Reset, Responses};
 
 table! {
@@ -11,14 +10,15 @@ table! {
     RawRoute {
         /// The requests that match: `[METHOD[|METHOD]] [HOST]/PATH`, where `{name}` is one segment and `**` the rest; or a table, which can
         /// also name headers, and members of the body. The most specific route takes the request; the order of the routes does not matter.
-        @required("match = \"GET /v1/{id}\" matches one path, match = \"/**\" everything") r#match: ShortOr<Text, RawMatch> => "POST /v1/search/{index}",
+        @required("match = \"GET /v1/{id}\" matches one path, match = \"/**\" everything") r#match: ShortOr<PatternText, PatternTable> => "POST /v1/search/{index}",
         /// The route's name in logs and metrics. Default: what it matches.
         name: Text => "search",
         /// The upstream that requests are forwarded to: its name, a URL, or `builtin:echo`, which responds without an upstream.
         upstream: Text => "http://127.0.0.1:3000",
         /// A fixed response.
         respond: RawRespond => { status = 200, body = "ok\n" },
-        /// A redirect: its target, or a table with target and status.
+        /// A redirect: its target, or a table with target and status. A route takes requests of every listener: one that redirects each request to the
+        /// same place over https (`https://{host}{path}{query}`) does so over https, too; `redirect_to_https` of `[server]` redirects those of http listeners only.
         redirect: ShortOr<Text, RawRedirect> => "https://{host}{path}{query}",
         /// The limits that a request is charged on, all together or none: names, or tables with a cost. An empty list is no limit.
         /// Default: `defaults.limits`.
@@ -49,22 +49,6 @@ table! {
     RawDefaults {
         /// The limits of every route that has no `limits` of its own. A route with `limits = []` is charged on none.
         limits: Vec<At<ShortOr<Text, RawRouteLimit>>> = [] => ["per_caller"],
-    }
-}
-
-table! {
-    /// The requests that a route matches, as a table.
-    RawMatch {
-        /// Methods. Default: all.
-        methods: OneOrMany<MethodText> => ["GET", "POST"],
-        /// The host: a name, or `*.example.com` for every name below it. Default: every host.
-        host: Text => "api.example.com",
-        /// The path: `{name}` is one segment, `**` the rest.
-        @required("path = \"/v1/**\"") path: Text => "/v1/{name}/**",
-        /// Headers that must be present with this value; `*` stands for any value.
-        headers: Named<HeaderPattern> => { "x-version" = "2" },
-        /// What the body must say: `json:PATH`, `form:NAME` or `graphql:operation` with this value; `*` stands for any value.
-        body: Named<BodyPattern> => { "json:method" = "tools/call", "json:params.name" = "search" },
     }
 }
 

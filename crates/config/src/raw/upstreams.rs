@@ -65,7 +65,7 @@ settings! {
         proxy_protocol: ProxyProtocol = "off" => "v2",
     }
     make Upstream {
-        // The caller knows it.
+        // The key of the table is the name, and a form does not see it.
         name: "".into(),
         servers: named(servers, server_name),
         balance,

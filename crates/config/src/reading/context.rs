@@ -21,8 +21,6 @@ pub(crate) struct Context<'e> {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) env: Env<'e>,
     pub(crate) program: Program,
-    /// Whether another listener takes the place of the file's (`tollgate run --listen`).
-    pub(crate) replaces_listener: bool,
     /// The parts of the dotted name of what is being read.
     pub(crate) keys: Vec<String>,
     /// The places of values, by dotted name; entries of lists in several files have the same names.
@@ -42,7 +40,6 @@ impl<'e> Context<'e> {
             files: Vec::new(),
             env,
             program: Program::Gateway,
-            replaces_listener: false,
             keys: Vec::new(),
             places: Some(HashMap::new()),
             sealed: false,
@@ -85,11 +82,6 @@ impl<'e> Context<'e> {
     /// The place of the value with this dotted name, if it is written.
     pub(crate) fn place(&self, name: &str) -> Option<Place> {
         self.places.as_ref()?.get(name)?.last().copied()
-    }
-
-    /// Whether the listener for clients is not the default one.
-    pub(crate) fn is_listener_written(&self) -> bool {
-        self.replaces_listener || self.place("server.listen").is_some()
     }
 
     /// The place inside `outer` of a value whose dotted name ends like this.

@@ -1,8 +1,7 @@
 //! Replaces `${VAR}` in strings of the file. The environment is passed in as a function.
 
-use std::ops::Range;
-
 use super::problem::Flaw;
+use super::text::Text;
 
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
@@ -13,19 +12,12 @@ pub(crate) struct EnvError {
     pub(crate) flaw: Flaw,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Interpolated {
-    pub(crate) value: String,
-    /// Its bytes that are values from the environment. Defaults are in the file.
-    pub(crate) from_environment: Vec<Range<usize>>,
-}
-
 /// Replaces every `${VAR}`, `${VAR:-default}` and `${VAR:?message}`; `$${` stands for `${`.
 ///
 /// An empty variable counts as set for `${VAR}` and as unset for the other two forms, as in a shell.
-pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<EnvError>> {
-    let mut out = String::with_capacity(text.len());
-    let mut from_environment = Vec::new();
+pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Text, Vec<EnvError>> {
+    let mut read = Text::default();
+    let out = &mut read.value;
     let mut errors = Vec::new();
     let mut at = 0;
     while let Some(found) = text[at..].find("${") {
@@ -45,10 +37,14 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<
             return Err(errors);
         };
         let end = start + length + 1;
-        match variable(&text[start + 2..end - 1], env) {
+        let inner = &text[start + 2..end - 1];
+        let default = inner.split_once(":-");
+        read.has_default |= default.is_some_and(|(_, default)| !default.is_empty());
+        match variable(inner, env) {
             Ok((value, is_default)) => {
                 if !is_default {
-                    from_environment.push(out.len()..out.len() + value.len());
+                    let length = out.len();
+                    read.from_environment.push(length..length + value.len());
                 }
                 out.push_str(&value);
             }
@@ -61,22 +57,10 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<
     }
     out.push_str(&text[at..]);
     if errors.is_empty() {
-        Ok(Interpolated {
-            value: out,
-            from_environment,
-        })
+        Ok(read)
     } else {
         Err(errors)
     }
-}
-
-/// Whether a `${VAR:-default}` of the text has a default that is not empty.
-pub(crate) fn has_default(text: &str) -> bool {
-    let defaults = text
-        .split("${")
-        .skip(1)
-        .filter_map(|rest| rest.split_once('}')?.0.split_once(":-"));
-    defaults.into_iter().any(|(_, default)| !default.is_empty())
 }
 
 /// The value of one `${…}`, and whether it is the default.

@@ -225,6 +225,14 @@ impl<T> Field<T> {
         self.get().map_or(default, |at| at.value.clone())
     }
 
+    /// The value, or `default` where none is written; `None`: it cannot be read.
+    pub(crate) fn unless_broken(&self, default: T) -> Option<T>
+    where
+        T: Clone,
+    {
+        (!matches!(self, Self::Broken)).then(|| self.or(default))
+    }
+
     /// The value with its place, or what the TOML text `default` says.
     pub(crate) fn or_written<K: Read<Value = T>>(&self, key: &str, default: &str) -> At<T>
     where

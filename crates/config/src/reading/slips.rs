@@ -72,8 +72,7 @@ pub(crate) fn of_scope(word: &str) -> Option<&'static str> {
     row("per", &word.trim_start_matches('$').to_ascii_lowercase())
 }
 
-/// A rate in other products' syntax, converted to ours: `10r/s`, `1.5/second`, `100 per minute`,
-/// `100rpm`.
+/// A rate in other products' syntax, converted to ours: `10r/s`, `100 per minute`, `100rpm`.
 pub(crate) fn of_rate(text: &str) -> Option<String> {
     let folded = text
         .trim()
@@ -87,10 +86,8 @@ pub(crate) fn of_rate(text: &str) -> Option<String> {
         _ => folded,
     };
     let (amount, period) = folded.split_once('/')?;
-    let number = amount
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(amount.len());
-    let (number, word) = amount.split_at(number);
+    let digits = amount.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, word) = amount.split_at(digits);
     let units = [
         "", "r", "req", "reqs", "request", "requests", "hit", "hits", "call", "calls", "times",
         "token", "tokens",
@@ -105,34 +102,7 @@ pub(crate) fn of_rate(text: &str) -> Option<String> {
         "d" | "day" | "days" | "1d" => "day",
         other => other,
     };
-    let Some((whole, decimals)) = number.split_once('.') else {
-        return Some(format!("{number}/{period}"));
-    };
-    // 1.5 a second is 3 in 2 seconds: the same rate in whole numbers.
-    let scale = 10_u64.checked_pow(u32::try_from(decimals.len()).ok()?)?;
-    let amount = format!("{whole}{decimals}").parse::<u64>().ok()?;
-    let shared = gcd(amount, scale);
-    let (amount, scale) = (amount / shared, scale / shared);
-    let unit = match period {
-        "second" => "s",
-        "minute" => "m",
-        "hour" => "h",
-        "day" => "d",
-        _ => return None,
-    };
-    Some(if scale == 1 {
-        format!("{amount}/{period}")
-    } else {
-        format!("{amount}/{scale}{unit}")
-    })
-}
-
-fn gcd(one: u64, other: u64) -> u64 {
-    if other == 0 {
-        one.max(1)
-    } else {
-        gcd(other, one % other)
-    }
+    Some(format!("{number}/{period}"))
 }
 
 #[cfg(test)]
@@ -145,9 +115,6 @@ mod tests {
         for (written, ours) in [
             ("10r/s", "10/second"),
             ("30r/m", "30/minute"),
-            ("1.5/second", "3/2s"),
-            ("0.25/s", "1/4s"),
-            ("2.0/minute", "2/minute"),
             ("100 per minute", "100/minute"),
             ("100 requests per hour", "100/hour"),
             ("100 req/s", "100/second"),

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::context::Context;
 use super::declare::forms;
 use super::defs::Defs;
-use super::env::{Interpolated, has_default, interpolate};
+use super::env::{EnvError, interpolate};
 use super::problem::{Flaw, Problem};
 use super::reader::{Field, Node, Read, mismatch};
 use super::source::{At, Place};
@@ -29,8 +29,8 @@ pub(crate) struct Text {
     /// Whether it is in the file character by character between its quotes, so that parts of it
     /// have places.
     verbatim: bool,
-    /// The bytes of it that came from the environment.
-    from_environment: Vec<Range<usize>>,
+    /// The bytes of it that came from the environment. Defaults are in the file.
+    pub(super) from_environment: Vec<Range<usize>>,
     /// Whether its value is unknown, because it depends on an unset variable.
     pub(crate) assumed: bool,
     /// Whether the file has a default for a variable (`${VAR:-default}`), which is then in clear.
@@ -51,54 +51,33 @@ impl Text {
         };
         let token = context.sources.text(node.place);
         let verbatim = token.len() == written.len() + 2 && token[1..].starts_with(written.as_ref());
-        let at = |value| At {
-            value,
+        let text = At {
+            value: Self {
+                verbatim,
+                ..Self::plain(written)
+            },
             place: node.place,
         };
         if !written.contains("${") {
-            return Some(at(Self {
-                verbatim,
-                ..Self::plain(written)
-            }));
+            return Some(text);
         }
-        let key = context.keys.last().map_or("", String::as_str).to_owned();
-        let secret = SECRETS.contains(&key.as_str());
         let errors = match interpolate(written, context.env) {
-            Ok(text) => {
-                let Interpolated {
-                    value,
-                    from_environment,
-                } = text;
-                return Some(at(Self {
-                    from_environment,
-                    has_default: has_default(written),
-                    ..Self::plain(&value)
-                }));
-            }
+            Ok(value) => return Some(text.with(value)),
             Err(errors) => errors,
         };
-        let mut assumed = !errors.is_empty();
-        for error in errors {
-            let Flaw {
-                start,
-                end,
-                title,
-                label,
-                help,
-            } = error.flaw;
-            let place = if verbatim {
-                part(node.place, start, end)
-            } else {
-                node.place
-            };
+        let key = context.keys.last().map_or("", String::as_str);
+        let secret = SECRETS.contains(&key);
+        let mut assumed = true;
+        for EnvError { unset, flaw } in errors {
+            let place = text.part(flaw.start, flaw.end);
             let help = if secret {
                 Some(NO_DEFAULT.to_owned())
             } else {
-                help
+                flaw.help
             };
-            let mut problem = Problem::error(title);
-            problem.at(place, label).maybe_help(help);
-            match error.unset {
+            let mut problem = Problem::error(flaw.title);
+            problem.at(place, flaw.label).maybe_help(help);
+            match unset {
                 Some(variable) => assumed &= context.problems.assume(&variable, problem),
                 None => {
                     context.problems.push(problem);
@@ -109,13 +88,12 @@ impl Text {
         // A value can be assumed only if no other key depends on it; other values count as
         // unreadable.
         let free = secret || context.name() == "store.url";
-        (assumed && free).then(|| {
-            at(Self {
-                from_environment: std::iter::once(0..ASSUMED.len()).collect(),
-                assumed: true,
-                ..Self::plain(ASSUMED)
-            })
-        })
+        let value = Self {
+            from_environment: std::iter::once(0..ASSUMED.len()).collect(),
+            assumed: true,
+            ..Self::plain(ASSUMED)
+        };
+        (assumed && free).then(|| text.with(value))
     }
 
     /// A string that is not in the file.
@@ -138,22 +116,16 @@ impl At<Text> {
 
     /// The place of bytes `start..end` of the string, or of the whole string if it is not verbatim.
     pub(crate) fn part(&self, start: usize, end: usize) -> Place {
-        if self.value.verbatim {
-            part(self.place, start, end)
-        } else {
-            self.place
+        if !self.value.verbatim {
+            return self.place;
         }
+        let first = self.place.range().start + 1;
+        Place::new(self.place.file, first + start..first + end)
     }
 
     pub(crate) fn as_str(&self) -> &str {
         &self.value.value
     }
-}
-
-fn part(place: Place, start: usize, end: usize) -> Place {
-    let start = place.range().start + 1 + start;
-    let end = place.range().start + 1 + end;
-    Place::new(place.file, start..end)
 }
 
 impl Read for Text {
@@ -281,6 +253,21 @@ impl Context<'_> {
             self.error(title, place, error.message);
         };
         read.map_err(report).ok()
+    }
+
+    /// What a string was read as; without a value reports that it `is_not` what its key accepts.
+    pub(crate) fn value_of<T>(
+        &mut self,
+        text: &At<Text>,
+        read: Option<T>,
+        is_not: &str,
+        expected: &str,
+    ) -> Option<T> {
+        if read.is_none() {
+            let title = format!("`{}` {is_not}", text.as_str());
+            self.error(title, text.place, expected);
+        }
+        read
     }
 
     pub(crate) fn flaw(&mut self, flaw: Flaw, text: &At<Text>) {

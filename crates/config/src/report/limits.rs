@@ -1,5 +1,3 @@
-use std::fmt::Write;
-
 use super::{per, when_down};
 use crate::values::quantity::bytes_words;
 use tollgate_limit::lease::{SLOT, Terms};
@@ -10,33 +8,34 @@ use tollgate_policy::claims::prices::ModelPrices;
 use tollgate_policy::identity::source::Source;
 use tollgate_policy::{Cost, Count, Policy, Rule, Settle, SettleFrom, StatusMatch};
 
-pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
-    let _ = writeln!(
-        text,
+pub(super) fn limit(rule: &Rule, policy: &Policy, lines: &mut Vec<String>) {
+    lines.push(format!(
         "  {}: {}, {}",
         rule.name,
         numbers(&rule.live),
         per(&rule.scope, policy)
-    );
+    ));
     for (tier, limit) in &rule.tiers {
-        let _ = writeln!(text, "    tier {tier}: {}", numbers(limit));
+        lines.push(format!("    tier {tier}: {}", numbers(limit)));
     }
     if let Some(candidate) = &rule.candidate {
-        let _ = writeln!(text, "    candidate, only counted: {}", numbers(candidate));
+        lines.push(format!(
+            "    candidate, only counted: {}",
+            numbers(candidate)
+        ));
     }
     match rule.live.mode {
         Mode::Enforce if rule.live.enforce_for < 10_000 => {
-            let _ = writeln!(
-                text,
+            lines.push(format!(
                 "    refuses only for {} of keys, counts the others",
                 percent(rule.live.enforce_for)
-            );
+            ));
         }
-        Mode::Shadow => text.push_str("    shadow: counted, never refusing\n"),
+        Mode::Shadow => lines.push("    shadow: counted, never refusing".to_owned()),
         _ => {}
     }
     if rule.ceiling {
-        text.push_str("    a ceiling: nothing ever exceeds it\n");
+        lines.push("    a ceiling: nothing ever exceeds it".to_owned());
     }
     if let Some(cost) = cost(&rule.cost) {
         let what = if rule.prices.is_some() {
@@ -44,10 +43,10 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         } else {
             "costs"
         };
-        let _ = writeln!(text, "    a request {what} {cost}");
+        lines.push(format!("    a request {what} {cost}"));
     }
     if let Some(its) = &rule.prices {
-        priced(its, text);
+        priced(its, lines);
     }
     if let Some(settle) = &rule.settle {
         let from = match &settle.from {
@@ -56,39 +55,34 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             SettleFrom::Json(usage) => format!("{} in the response", usage.words()),
         };
         match settle.estimate {
-            Some(estimate) => estimated(rule, settle, estimate, &from, text),
-            None => reserved(rule, settle, &from, policy.body.most as u64, text),
+            Some(estimate) => estimated(rule, settle, estimate, &from, lines),
+            None => reserved(rule, settle, &from, policy.body.most as u64, lines),
         }
     }
     if let Count::Statuses(statuses) = &rule.count {
-        let _ = writeln!(
-            text,
-            "    counts only responses with {}; a request in progress counts until its response, so a Retry-After may be longer than \
+        lines.push(format!("    counts only responses with {}; a request in progress counts until its response, so a Retry-After may be longer than \
              needed",
-            status_words(statuses)
-        );
+            status_words(statuses)));
     }
     if !rule.refund_on.is_empty() {
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "    given back after {}",
             status_words(&rule.refund_on)
-        );
+        ));
     }
     if rule.is_budget() {
-        text.push_str("    refuses with 402\n");
+        lines.push("    refuses with 402".to_owned());
     }
     if !rule.live.events.is_empty() {
         let events = rule.live.events.iter().map(|percent| format!("{percent}%"));
         let events = events.collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "    an event when a key has used {events}");
+        lines.push(format!("    an event when a key has used {events}"));
     }
     if let Some(penalty) = rule.live.penalty {
-        let _ = writeln!(text, "    penalty: {}", penalty.words());
+        lines.push(format!("    penalty: {}", penalty.words()));
     }
     if rule.live.placement == Placement::Shared {
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "    shared{}; when the store is down {}; after a fail-over {}",
             lease(&rule.live),
             in_an_outage(&rule.live),
@@ -96,37 +90,34 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
                 OnFailover::Keep => "what the promoted server knows is kept",
                 OnFailover::Drain => "every bucket starts empty",
             }
-        );
+        ));
     }
 }
 
-fn priced(its: &ModelPrices, text: &mut String) {
-    let _ = writeln!(
-        text,
+fn priced(its: &ModelPrices, lines: &mut Vec<String>) {
+    lines.push(format!(
         "    counts money, to a millionth of a {}",
         its.prices.currency
-    );
+    ));
     let models: Vec<String> = its.models.iter().map(Source::words).collect();
     let unknown = match its.unknown.and_then(|place| its.prices.get(place)) {
         Some(price) => format!("costs as `{}`", price.name),
         None => "is refused with 400".to_owned(),
     };
-    let _ = writeln!(
-        text,
+    lines.push(format!(
         "    the price is that of the model in {}; a model without a price {unknown}",
         models.join(", otherwise in ")
-    );
+    ));
 }
 
-fn estimated(rule: &Rule, settle: &Settle, estimate: u64, from: &str, text: &mut String) {
+fn estimated(rule: &Rule, settle: &Settle, estimate: u64, from: &str, lines: &mut Vec<String>) {
     let amount = |units| amount(units, rule.live.currency.as_deref());
     let more = amount(settle.most.saturating_sub(estimate));
     let may_cost_more = settle.most > estimate;
     let (most, estimate) = (amount(settle.most), amount(estimate));
-    let _ = writeln!(
-        text,
+    lines.push(format!(
         "    a request costs {estimate} at first, then what {from} says, at most {most}"
-    );
+    ));
     if !matches!(settle.from, SettleFrom::Bytes { .. }) {
         let broken_off = match settle.broken_off_per {
             Some(per) => format!(
@@ -139,31 +130,26 @@ fn estimated(rule: &Rule, settle: &Settle, estimate: u64, from: &str, text: &mut
             ),
             None => most.clone(),
         };
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "    a response that the caller breaks off before its cost is known costs {broken_off}"
-        );
+        ));
         let untold = if settle.untold_costs_most {
             &most
         } else {
             &estimate
         };
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "    a complete response (2xx) that does not say its cost costs {untold}"
-        );
+        ));
     }
     if may_cost_more {
-        let _ = writeln!(
-            text,
-            "    one request after another never uses more than the limit grants; of several responses that settle at the same time, \
-             each may use {more} more"
-        );
+        lines.push(format!("    one request after another never uses more than the limit grants; of several responses that settle at the same time, \
+             each may use {more} more"));
     }
 }
 
 /// A charge that begins with a reservation. `bytes`: the longest body that is read.
-fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, text: &mut String) {
+fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, lines: &mut Vec<String>) {
     let currency = rule.live.currency.as_deref();
     let PerToken { output, input } = settle.reserved();
     if rule.prices.is_none() && (output, input) != (1, 1) {
@@ -173,34 +159,25 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, text: &mut Str
             }
             _ => String::new(),
         };
-        let _ = writeln!(
-            text,
-            "    by the weights of `settle` {output} units are reserved for each token that the request states{bytes}"
-        );
+        lines.push(format!("    by the weights of `settle` {output} units are reserved for each token that the request states{bytes}"));
     }
     let most = if rule.ceiling {
         "what was reserved and what is left".to_owned()
     } else {
         format!("{}, or what was reserved", amount(settle.most, currency))
     };
-    let _ = writeln!(
-        text,
+    lines.push(format!(
         "    that is reserved; the response then costs what {from} says, at most {most}"
-    );
-    text.push_str(
-        "    a response that does not say its cost, or that the caller breaks off, costs what was reserved\n",
-    );
+    ));
+    lines.push("    a response that does not say its cost, or that the caller breaks off, costs what was reserved".to_owned());
     if !rule.ceiling {
-        text.push_str(
-            "    a response that costs more than its reservation is charged in full: the next requests wait until that is paid\n",
-        );
+        lines.push("    a response that costs more than its reservation is charged in full: the next requests wait until that is paid".to_owned());
     }
     if rule.max_wait > Micros::ZERO {
         let wait = tollgate_limit::words::span(rule.max_wait);
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "    a request that only reservations refuse waits in line for them up to {wait}"
-        );
+        ));
     }
     let most = rule.most_charged(None, bytes);
     let capacity = rule.live.algorithm.capacity();
@@ -212,25 +189,13 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, text: &mut Str
         amount(most, currency),
         of_body(rule, bytes, "a body")
     );
-    let _ = match (&rule.prices, fit) {
-        (None, 0) => return,
-        (Some(_), 0) => writeln!(
-            text,
-            "    a request that may cost {costly} is refused: a bucket never holds that much"
-        ),
-        (Some(_), 1) => writeln!(
-            text,
-            "    money is idle while it is reserved: one request that may cost {costly} reserves most of a bucket"
-        ),
-        (Some(_), _) => writeln!(
-            text,
-            "    money is idle while it is reserved: {fit} requests that may each cost {costly} reserve all that a bucket holds"
-        ),
-        (None, _) => writeln!(
-            text,
-            "    units are idle while they are reserved: {fit} requests that may cost {costly} reserve all that a bucket holds"
-        ),
-    };
+    match (&rule.prices, fit) {
+        (None, 0) => {}
+        (Some(_), 0) => lines.push(format!("    a request that may cost {costly} is refused: a bucket never holds that much")),
+        (Some(_), 1) => lines.push(format!("    money is idle while it is reserved: one request that may cost {costly} reserves most of a bucket")),
+        (Some(_), _) => lines.push(format!("    money is idle while it is reserved: {fit} requests that may each cost {costly} reserve all that a bucket holds")),
+        (None, _) => lines.push(format!("    units are idle while they are reserved: {fit} requests that may cost {costly} reserve all that a bucket holds")),
+    }
 }
 
 /// The length of body for which a request reserves the most, where its input is reserved.
@@ -328,10 +293,10 @@ fn status_words(statuses: &[StatusMatch]) -> String {
     let words: Vec<String> = statuses
         .iter()
         .map(|status| {
-            if status.from == status.to {
-                status.from.to_string()
+            if status.start() == status.end() {
+                status.start().to_string()
             } else {
-                format!("{}xx", status.from / 100)
+                format!("{}xx", status.start() / 100)
             }
         })
         .collect();

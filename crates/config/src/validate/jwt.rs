@@ -58,21 +58,10 @@ pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtP
         return Some(JwtPolicy::fetched(settings, from));
     }
     let (content, place) = keys.or(secret)?;
-    let policy = JwtPolicy::new(settings, &content)
-        .map_err(|why| {
-            context.error("these keys cannot verify tokens", place, why);
-        })
-        .ok()?;
-    if let Some((algorithm, keys)) = policy.untried() {
-        let title = "a token without a key id is not tried with every key";
-        let label = format!(
-            "{keys} keys are for {algorithm:?}; a token without `kid` is tried with the first 4"
-        );
-        context
-            .warning(title, place, label)
-            .help("have the issuer name its key in each token's header");
-    }
-    Some(policy)
+    let report = |why| {
+        context.error("these keys cannot verify tokens", place, why);
+    };
+    JwtPolicy::new(settings, &content).map_err(report).ok()
 }
 
 /// Where the keys are fetched from; `None`: they are not. `Some(None)`: that is wrong, which was

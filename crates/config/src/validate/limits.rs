@@ -219,7 +219,7 @@ impl Builder<'_, '_> {
         // A client that disconnects while held in the process gives its place back.
         let held = self.placement() == Placement::Local && raw.max_wait().value > Micros::ZERO;
         let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty() || held;
-        let penalty = raw.penalty.get().and_then(|penalty| penalty.value.built());
+        let penalty = raw.penalty.get().map(|penalty| penalty.value);
         let events = self.events();
         let keep = |limit: Limit| {
             Arc::new(Limit {

@@ -34,15 +34,6 @@ pub(crate) fn entries_of<T>(field: &Field<Named<T>>) -> &[(At<String>, At<T>)] {
     field.get().map_or(&[], |named| named.entries.as_slice())
 }
 
-/// Whether every entry of a section could be read.
-pub(crate) fn is_read<T>(field: &Field<Named<T>>) -> bool {
-    match field {
-        Field::Absent => true,
-        Field::Broken => false,
-        Field::Here(named) => named.broken.is_empty(),
-    }
-}
-
 pub(crate) fn entry_of<'f, T>(
     field: &'f Field<Named<T>>,
     name: &str,

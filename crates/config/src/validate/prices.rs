@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::entries_of;
-use crate::raw::{RawFile, RawLimit, RawPrice};
+use crate::raw::{RawFile, RawLimit};
 use crate::reading::{Context, Place};
-use crate::values::costs::by_kind;
 use crate::values::rate::is_currency;
 use tollgate_policy::body::usage::Usage;
 use tollgate_policy::claims::prices::{ModelPrices, Price, PriceIndex, Prices};
@@ -22,11 +21,9 @@ pub(crate) fn prices(raw: &RawFile, context: &mut Context<'_>) -> Option<Arc<Pri
     }
     let list: Vec<Price> = entries_of(&raw.models)
         .iter()
-        .filter_map(|(name, price)| {
-            Some(Price {
-                name: Arc::from(name.value.as_str()),
-                per_million: price.value.by_kind()?,
-            })
+        .map(|(name, price)| Price {
+            name: Arc::from(name.value.as_str()),
+            per_million: price.value.0,
         })
         .collect();
     if list.len() > usize::from(u16::MAX) {
@@ -58,17 +55,6 @@ fn warn_of_cheap(prices: &Prices, place: PriceIndex, written: Place, context: &m
     context.warning(title, written, label).help(
         "a caller chooses the name of the model: if the upstream knows a dear one by another name, it is paid at this price",
     );
-}
-
-impl RawPrice {
-    fn by_kind(&self) -> Option<[u64; 5]> {
-        let others = [&self.cached_input, &self.cache_write, &self.reasoning];
-        Some(by_kind(
-            self.input.get()?.value,
-            self.output.get()?.value,
-            others,
-        ))
-    }
 }
 
 /// The prices that a limit names, and its mistakes with them.

@@ -1,10 +1,9 @@
 //! `[[routes]]`: the requests a route matches, its target, its limits.
 //!
-//! This module assembles a route and reads its `limits`; `matching` reads its pattern, `target` its
-//! target, `edits` its changes to messages.
+//! This module assembles a route and reads its `limits`; `target` reads its target, `edits` its
+//! changes to messages.
 
 mod edits;
-mod matching;
 mod over_limit;
 mod target;
 
@@ -75,7 +74,9 @@ impl Compiler<'_, '_> {
     }
 
     fn route(&mut self, at: &At<RawRoute>) -> Option<Route> {
-        let pattern = matching::pattern(at, self.context);
+        let pattern = at.r#match.get().map(|written| match &written.value {
+            ShortOr::Short(pattern) | ShortOr::Table(pattern) => pattern.clone(),
+        });
         let limits = self.limits_of(at);
         let target = self.target(at);
         let context = &mut *self.context;

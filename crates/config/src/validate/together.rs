@@ -1,61 +1,58 @@
 //! Checks between tables: routes against routes, limits against the store, names against their use.
 //!
-//! This module reports legal but probably unintended settings. `conflicts` reports what a policy
-//! finds wrong with its parts, `cluster` what a Redis Cluster cannot decide together, `unused`
-//! settings without effect.
+//! This module reports what a policy finds wrong with its parts, and legal but probably unintended
+//! settings. `cluster` reports what a Redis Cluster cannot decide together, `unused` settings
+//! without effect.
 
 mod ceilings;
 mod cluster;
-mod conflicts;
 mod unused;
 
 use std::net::IpAddr;
 
 use super::{entries_of, entry_of, list_of};
 use crate::raw::RawFile;
-use crate::reading::{Context, Problem};
+use crate::reading::{Context, Place, Problem};
 use crate::settings::{Listener, Server};
 pub(crate) use cluster::check_cluster;
-pub(crate) use conflicts::{IdentityPlace, Places, build_error};
 use tollgate_policy::claims::prices::Price;
 use tollgate_policy::identity::{Identity, Source, WhenUnknown};
-use tollgate_policy::routes::{HostPattern, Piece, Placeholder, Route, RouteLimit, Target};
+use tollgate_policy::routes::{Route, RouteLimit};
 use tollgate_policy::upstream::ServerAddress;
-use tollgate_policy::{Count, Policy, Rule, ScopePart, StatusMatch};
+use tollgate_policy::{BuildError, Part, Policy, Rule, ScopePart};
+
+/// Reports a mistake from the policy's own checks at its places in the file. `routes`: their places.
+pub(crate) fn build_error(
+    error: BuildError,
+    raw: &RawFile,
+    routes: &[Place],
+    context: &mut Context<'_>,
+) {
+    let place = |part| match part {
+        Part::Route(index) => routes.get(index).copied(),
+        Part::Identity(index) | Part::WhenMissing(index) => {
+            let (name, identity) = entries_of(&raw.identities).get(index)?;
+            let key = match part {
+                Part::WhenMissing(_) => identity.when_missing.place(),
+                _ => identity.key.place(),
+            };
+            Some(key.unwrap_or(name.place))
+        }
+    };
+    let problem = context.problems.push(Problem::error(error.title));
+    for (part, label) in error.marks {
+        problem.at(place(part).unwrap_or_default(), label);
+    }
+    problem.maybe_help(error.help);
+}
 
 pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     unused::names(raw, policy, context);
     unused::tiers(raw, policy, context);
     unverified(raw, policy, context);
-    unaddressed(policy, server, context);
     to_itself(raw, policy, server, context);
-    redirected_to_itself(raw, policy, server, context);
-    unnamed_hosts(raw, policy, context);
     ceilings::warn(raw, policy, context);
     warn_of_penalties(raw, policy, context);
-}
-
-/// Routes for more than one host, under limits that are split by host.
-fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
-        let mut rules = route.all_limits().map(|limit| &policy.rules[limit.rule]);
-        let by_host = rules.find(|rule| rule.scope.parts().contains(&ScopePart::Host));
-        if let (Some(rule), false) = (by_host, matches!(route.pattern.host, HostPattern::Exact(_)))
-        {
-            let title = format!(
-                "all hosts of route `{}` share one bucket of `{}`",
-                route.name, rule.name
-            );
-            let place = written.r#match.place().unwrap_or(written.place);
-            context
-                .warning(
-                    title,
-                    place,
-                    "it names no single host, and clients can make hosts up",
-                )
-                .help("write a route for each host: match = \"api.example.com/**\"");
-        }
-    }
 }
 
 /// An upstream at one of the gateway's own listeners: every request would return until it is
@@ -97,55 +94,6 @@ fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Cont
     }
 }
 
-/// Redirects to https that requests over https get too: a client would follow them for ever.
-fn redirected_to_itself(
-    raw: &RawFile,
-    policy: &Policy,
-    server: &Server,
-    context: &mut Context<'_>,
-) {
-    let is_tls = |listener: &Listener| matches!(listener, Listener::Tcp { tls: true, .. });
-    if !server.listen.iter().any(is_tls) {
-        return;
-    }
-    for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
-        if returns_to_itself(route) {
-            let title = format!(
-                "route `{}` redirects https requests to themselves",
-                route.name
-            );
-            let place = written.redirect.place().unwrap_or(written.place);
-            context
-                .warning(title, place, "the route also takes requests to the https listener")
-                .help("a route takes requests of every listener: `redirect_to_https = true` in [server] redirects those of the http listeners only");
-        }
-    }
-}
-
-/// Whether a GET over https that `route` redirects comes to the same route again.
-fn returns_to_itself(route: &Route) -> bool {
-    let Target::Redirect { location, .. } = &route.target else {
-        return false;
-    };
-    let [
-        Piece::Text(scheme),
-        Piece::Placeholder(Placeholder::Host),
-        Piece::Placeholder(Placeholder::RequestPath),
-        rest @ ..,
-    ] = &location.pieces[..]
-    else {
-        return false;
-    };
-    let is_query = |piece: &Piece| *piece == Piece::Placeholder(Placeholder::Query);
-    let pattern = &route.pattern;
-    // Another method or header may lead to another route.
-    scheme == "https://"
-        && rest.iter().all(is_query)
-        && pattern.headers.is_empty()
-        && pattern.body.is_empty()
-        && (pattern.methods.is_empty() || pattern.methods.contains(&http::Method::GET))
-}
-
 /// Buckets by values that a client can invent, alone or beside values that it cannot: a new value
 /// gets a fresh bucket.
 fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
@@ -165,14 +113,10 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             // Descriptors come from a program that asks, not from clients.
             parts.contains(&ScopePart::Identity(index)) && !parts.contains(&ScopePart::Descriptor)
         };
-        // A limit without made-up parts on the same route bounds the gain from invented keys, unless
-        // it gives back what an invented key that the upstream refuses was charged.
+        // A limit without made-up parts on the same route bounds the gain from invented keys.
         let is_evaded = |limit: &RouteLimit| {
-            let rule = &policy.rules[limit.rule];
-            let mut identities = rule.scope.identities();
-            is_fresh(limit)
-                || gives_errors_back(rule)
-                || identities.any(|other| can_be_made_up(&policy.identities[other]))
+            let mut identities = policy.rules[limit.rule].scope.identities();
+            is_fresh(limit) || identities.any(|other| can_be_made_up(&policy.identities[other]))
         };
         let unbounded = policy.routes.iter().any(|route| {
             route.limits.iter().any(is_fresh)
@@ -191,12 +135,6 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 .help("list the callers, or verify a token (jwt), or add a limit to the same routes that is split by none of these, such as one per \"address\"");
         }
     }
-}
-
-/// Whether a request that the upstream refuses with a 4xx can be charged nothing.
-fn gives_errors_back(rule: &Rule) -> bool {
-    let is_error = |status: &StatusMatch| status.from <= 499 && status.to >= 400;
-    rule.count != Count::All || rule.refund_on.iter().any(is_error)
 }
 
 fn can_be_made_up(identity: &Identity) -> bool {
@@ -220,8 +158,8 @@ fn is_priced(route: &Route, made_up: &[&Source], policy: &Policy) -> bool {
     })
 }
 
-/// Listeners on which all clients have one address, or none.
-fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
+/// Listeners of the file on which all clients have one address, or none.
+pub(crate) fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let is_by_address = |rule: &Rule| rule.scope.parts().contains(&ScopePart::Address);
     let by_address = policy.rules.iter().any(is_by_address);
     let trusted = !policy.address.trusted_proxies.is_empty();
@@ -235,10 +173,10 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
             .warning(title, place, "`trusted_proxies` is empty")
             .help("[address] trusted_proxies = [\"10.0.0.0/8\"] names the proxies whose headers are believed");
     }
-    if !by_address || server.proxy_protocol {
+    let Some(place) = context.place("server.listen") else {
         return;
-    }
-    if !context.is_listener_written() {
+    };
+    if !by_address || server.proxy_protocol {
         return;
     }
     let mut listeners = server.listen.iter();
@@ -248,25 +186,15 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let unix = listeners.any(|listener| matches!(listener, Listener::Unix(_)));
     if unix && !policy.address.trust_unix {
         let title = "clients on a Unix socket have no address";
-        of_listener(title, "limits per address count them all together", context)
+        context
+            .warning(title, place, "limits per address count them all together")
             .help("if a proxy of yours is the only one to connect: [address] trust_unix = true");
     } else if loopback && !trusted && context.place("decide.listen").is_none() {
         // With `[decide]` the clients are those of the program that asks.
         let title = "only this machine can connect, and limits count addresses";
-        of_listener(title, "behind a proxy all clients are 127.0.0.1", context)
+        context
+            .warning(title, place, "behind a proxy all clients are 127.0.0.1")
             .help("if a proxy on this machine forwards to the gateway: [address] trusted_proxies = [\"127.0.0.1\"]");
-    }
-}
-
-/// A warning about the listener for clients: at its place in the file, unless another one is in force.
-fn of_listener<'c>(title: &str, label: &str, context: &'c mut Context<'_>) -> &'c mut Problem {
-    let replaced = context.replaces_listener;
-    match context.place("server.listen") {
-        Some(place) if !replaced => context.warning(title, place, label),
-        _ => {
-            let title = format!("{title} (`--listen`): {label}");
-            context.problems.push(Problem::warning(title))
-        }
     }
 }
 

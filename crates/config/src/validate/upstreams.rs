@@ -58,7 +58,7 @@ impl Upstreams {
         if let Some(index) = self.index(text.as_str()) {
             return Some(index);
         }
-        let servers = vec![server(text, 1, context)?];
+        let servers = vec![server(text, context)?];
         let defaults = literal::<Upstream>("upstream", "{ servers = \"http://localhost\" }")?;
         let upstream = Upstream {
             servers,

@@ -5,11 +5,11 @@ mod of_response;
 mod tables;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::of_body::from_body;
+pub(crate) use self::of_response::SettleSource;
 use self::of_response::settle_from;
-pub(crate) use self::of_response::{SettleSource, by_kind};
 pub(crate) use self::tables::*;
 use super::messages::header_name_of;
 use crate::reading::{
@@ -168,13 +168,9 @@ impl Read for Counted {
     type Value = Count;
 
     fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Count> {
-        let one = |status| StatusMatch {
-            from: status,
-            to: status,
-        };
         match node.value.as_str() {
             Some("all") => Some(Count::All),
-            Some("failures") => Some(Count::Statuses(vec![one(401), one(403)])),
+            Some("failures") => Some(Count::Statuses(vec![401..=401, 403..=403])),
             _ => OneOrMany::<Status>::read(node, context)
                 .map(|list| Count::Statuses(list.into_iter().map(|at| at.value).collect())),
         }
@@ -198,40 +194,23 @@ fn status(text: &At<Text>, context: &mut Context<'_>) -> Option<StatusMatch> {
     };
     let number = digits.parse::<u16>().ok();
     let number = number.filter(|status| (100..=599).contains(status) && digits.len() == 3);
-    if number.is_none() {
-        let title = format!("`{written}` is not a status");
-        let label = "a status like \"502\" or a class like \"5xx\" was expected";
-        context.error(title, text.place, label);
-    }
-    number.map(|from| StatusMatch {
-        from,
-        to: if class { from + 99 } else { from },
-    })
+    let expected = "a status like \"502\" or a class like \"5xx\" was expected";
+    let number = context.value_of(text, number, "is not a status", expected);
+    number.map(|from| from..=if class { from + 99 } else { from })
 }
 
-pub(crate) enum RefuseStatus {}
-
-impl Read for RefuseStatus {
-    type Value = StatusCode;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<StatusCode> {
-        let status = u16::read(node, context)?;
-        let read = CHOICES.into_iter().find(|choice| *choice == status);
+forms! {
+    RefuseStatus -> StatusCode as u16 = |status, context| {
+        let read = CHOICES.into_iter().find(|choice| *choice == status.value);
         if read.is_none() {
-            let title = format!("a limit cannot refuse with status {status}");
-            context
-                .error(title, node.place, "429 or 402 was expected")
-                .help(
-                    "429 says that requests come too fast, 402 that a budget is used up; a proxy that asks for decisions \
-                     gets another status by `refuse_status` of [decide]",
-                );
+            let title = format!("a limit cannot refuse with status {}", status.value);
+            context.error(title, status.place, "429 or 402 was expected").help(
+                "429 says that requests come too fast, 402 that a budget is used up; a proxy that asks for decisions \
+                 gets another status by `refuse_status` of [decide]",
+            );
         }
         read
-    }
-
-    fn schema(_: &mut Defs) -> Value {
-        json!({ "type": "integer", "enum": CHOICES.map(|choice| choice.as_u16()) })
-    }
+    };
 }
 
 const CHOICES: [StatusCode; 2] = [StatusCode::TOO_MANY_REQUESTS, StatusCode::PAYMENT_REQUIRED];

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde_json::{Value, json};
 use toml::de::DeValue;
@@ -71,24 +72,48 @@ pub(crate) const TIMEOUT: RangeInclusive<u64> = 1..=366 * 86_400_000_000;
 /// The range of a span that may be zero.
 pub(crate) const SPAN: RangeInclusive<u64> = 0..=366 * 86_400_000_000;
 
-/// A size in bytes: `"64KiB"`, or `"unlimited"` (`None`).
-pub(crate) struct Size;
+/// Declares forms that are parsed from a text: what is made of it, the parser, what the key accepts in words, and the pattern and
+/// an example of the schema.
+macro_rules! parsed_forms {
+    ($($(#[doc = $doc:literal])* $name:ident -> $value:ty = $parse:expr, $wanted:literal, $pattern:literal, $examples:tt;)*) => {$(
+        $(#[doc = $doc])*
+        pub(crate) enum $name {}
 
-impl Read for Size {
-    type Value = Option<u64>;
+        impl Read for $name {
+            type Value = $value;
 
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Option<u64>> {
-        let wanted = "a size like \"64KiB\" or \"unlimited\"";
-        parsed(node, context, wanted, size)
-    }
+            fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<$value> {
+                parsed(node, context, $wanted, $parse)
+            }
 
-    fn schema(_: &mut Defs) -> Value {
-        json!({
-            "type": "string",
-            "pattern": "^([0-9]+ *(B|kB|KB|KiB|MB|MiB|GB|GiB)|unlimited)$",
-            "examples": ["64KiB", "10MB", "unlimited"],
-        })
-    }
+            fn schema(_: &mut Defs) -> Value {
+                json!({ "type": "string", "pattern": $pattern, "examples": $examples })
+            }
+        }
+    )*};
+}
+
+parsed_forms! {
+    /// A size in bytes: `"64KiB"`, or `"unlimited"` (`None`).
+    Size -> Option<u64> = size,
+        "a size like \"64KiB\" or \"unlimited\"",
+        "^([0-9]+ *(B|kB|KB|KiB|MB|MiB|GB|GiB)|unlimited)$",
+        ["64KiB", "10MB", "unlimited"];
+    /// A share of keys: `"25% of keys"`, in hundredths of a percent.
+    ShareOfKeys -> u16 = |text| share(text, "of keys"),
+        "a share like \"25% of keys\"",
+        r"^ *[0-9]+(\.[0-9]{1,2})? *% *of keys *$",
+        ["25% of keys"];
+    /// A share of requests: `"1% of requests"`, in hundredths of a percent.
+    ShareOfRequests -> u16 = |text| share(text, "of requests"),
+        "a share like \"1% of requests\"",
+        r"^ *[0-9]+(\.[0-9]{1,2})? *% *of requests *$",
+        ["1% of requests"];
+    /// Refusals within a span: `"20 refusals in 1m"`.
+    Refusals -> (u32, Micros) = refusals,
+        "a number of refusals like \"20 refusals in 1m\"",
+        "^[0-9]+ +refusals? +in +[0-9a-z]+$",
+        ["20 refusals in 1m"];
 }
 
 /// A size in bytes that must have a bound.
@@ -120,95 +145,35 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Read for Bytes<T> {
     }
 }
 
-/// A share of keys: `"25% of keys"`, in hundredths of a percent.
-pub(crate) struct ShareOfKeys;
-
-impl Read for ShareOfKeys {
-    type Value = u16;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<u16> {
-        let wanted = "a share like \"25% of keys\"";
-        parsed(node, context, wanted, |text| share(text, "of keys"))
-    }
-
-    fn schema(_: &mut Defs) -> Value {
-        json!({
-            "type": "string",
-            "pattern": r"^ *[0-9]+(\.[0-9]{1,2})? *% *of keys *$",
-            "examples": ["25% of keys"],
-        })
-    }
-}
-
-/// Refusals within a span: `"20 refusals in 1m"`.
-pub(crate) struct Refusals;
-
-impl Read for Refusals {
-    type Value = (u32, Micros);
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<(u32, Micros)> {
-        let wanted = "a number of refusals like \"20 refusals in 1m\"";
-        parsed(node, context, wanted, refusals)
-    }
-
-    fn schema(_: &mut Defs) -> Value {
-        json!({
-            "type": "string",
-            "pattern": "^[0-9]+ +refusals? +in +[0-9a-z]+$",
-            "examples": ["20 refusals in 1m"],
-        })
-    }
-}
-
 /// The range of a block: a second to 30 days.
 pub(crate) const BLOCK: RangeInclusive<u64> = 1_000_000..=30 * 86_400_000_000;
 
 forms! {
-    /// A share of requests: `"1% of requests"`, in hundredths of a percent.
-    ShareOfRequests -> u16 = |text, context| {
-        let share = share(text.as_str(), "of requests");
-        share.map_err(|flaw| context.flaw(flaw, text)).ok()
-    };
-}
-
-forms! {
     /// A percentage of a whole, from `"1%"` to `"100%"`.
     Percent -> u8 = |text, context| {
-        let written = text.as_str();
-        let digits = written.strip_suffix('%').filter(|digits| !digits.starts_with(['0', '+']));
+        let digits = text.as_str().strip_suffix('%').filter(|digits| !digits.starts_with(['0', '+']));
         let percent = digits.and_then(|digits| digits.parse().ok()).filter(|percent| *percent <= 100);
-        if percent.is_none() {
-            let title = format!("`{written}` is not a percentage");
-            context.error(title, text.place, "a whole number from \"1%\" to \"100%\" was expected");
-        }
-        percent
+        let expected = "a whole number from \"1%\" to \"100%\" was expected";
+        context.value_of(text, percent, "is not a percentage", expected)
     };
 }
 
 /// A number of one or more, or `"auto"` (`None`): the gateway finds it.
 pub(crate) struct Auto<T>(PhantomData<T>);
 
-impl<T: Read<Value = T> + TryFrom<u64>> Read for Auto<T> {
+impl<T: Read<Value = T> + FromStr> Read for Auto<T> {
     type Value = Option<T>;
 
     fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Option<T>> {
         if matches!(node.value, DeValue::Integer(_)) {
-            if u64::read(node, context)? > 0 {
-                return T::read(node, context).map(Some);
-            }
-            let title = format!("`{}` must be at least 1", context.name());
-            context
-                .error(title, node.place, "zero is not \"auto\"")
-                .help("write \"auto\", and the gateway finds the number");
-            return None;
+            return T::read(node, context).map(Some);
         }
         let text = Text::read_as(node, context, "\"auto\" or a number")?;
         if text.as_str() == "auto" {
             return Some(None);
         }
         // A number from the environment is a string here.
-        let number = text.as_str().parse::<u64>().ok().filter(|count| *count > 0);
-        let number = number.and_then(|number| T::try_from(number).ok());
+        let number = text.as_str().parse().ok();
         if number.is_none() {
             let title = format!("`{}` must be \"auto\" or a number", context.name());
             context.error(title, node.place, "neither");
@@ -260,12 +225,9 @@ fn access_log(text: &At<Text>, context: &mut Context<'_>) -> Option<AccessLog> {
 fn start(text: &At<Text>, context: &mut Context<'_>) -> Option<Timestamp> {
     let read = text.as_str().parse::<jiff::Timestamp>().ok();
     let micros = read.and_then(|moment| u64::try_from(moment.as_microsecond()).ok());
-    let Some(moment) = micros.map(Timestamp::from_micros) else {
-        let title = format!("`{}` is no moment", text.as_str());
-        let label = "a date and a time with its zone, like `2026-03-01T00:00:00Z`";
-        context.error(title, text.place, label);
-        return None;
-    };
+    let moment = micros.map(Timestamp::from_micros);
+    let expected = "a date and a time with its zone, like `2026-03-01T00:00:00Z`";
+    let moment = context.value_of(text, moment, "is no moment", expected)?;
     if !(EARLIEST..=LATEST).contains(&moment) {
         let title = "a test begins between the years 2025 and 2050";
         let label = "outside the years for which calendar windows are computed";

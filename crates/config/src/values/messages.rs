@@ -61,15 +61,7 @@ forms! {
     MethodText -> Method = |text, context| {
         let method = text.as_str().parse().ok();
         let method = method.filter(|_| is_in_capitals(text.as_str()));
-        if method.is_none() {
-            let title = format!("`{}` is no method", text.as_str());
-            context.error(title, text.place, "methods are written in capitals, like `GET`");
-        }
-        method
-    };
-    /// The value that a part of the body must have, or `*`.
-    BodyPattern -> Option<String> = |text, _context| {
-        Some((text.as_str() != "*").then(|| text.as_str().to_owned()))
+        context.value_of(text, method, "is no method", "methods are written in capitals, like `GET`")
     };
     /// The value that a header must have, or `*`.
     HeaderPattern -> Option<HeaderValue> = |text, context| match text.as_str() {

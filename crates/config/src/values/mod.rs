@@ -8,6 +8,7 @@ pub(crate) mod forms;
 pub(crate) mod in_flight;
 pub(crate) mod key_source;
 pub(crate) mod listener;
+pub(crate) mod matching;
 pub(crate) mod messages;
 pub(crate) mod names;
 pub(crate) mod networks;

@@ -75,27 +75,20 @@ fn directory(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
     let is_https = |uri: &http::Uri| {
         uri.scheme_str() == Some("https") && uri.host().is_some_and(|host| !host.is_empty())
     };
-    if uri.is_some_and(|uri| is_https(&uri)) {
-        return Some(text.as_str().to_owned());
-    }
-    let title = format!("`{}` is not the URL of a directory", text.as_str());
-    context.error(title, text.place, "a URL with `https://` was expected");
-    None
+    let url = uri.filter(is_https).map(|_| text.as_str().to_owned());
+    let expected = "a URL with `https://` was expected";
+    context.value_of(text, url, "is not the URL of a directory", expected)
 }
 
 fn email(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
     let written = text.as_str();
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b",?".contains(&byte);
     let parts = written.split_once('@');
-    if parts.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())
-        && written.bytes().all(is_plain)
-    {
-        return Some(written.to_owned());
-    }
-    let title = format!("`{written}` is not a mail address");
-    let label = "one address was expected, like \"ops@example.com\"";
-    context.error(title, text.place, label);
-    None
+    let is_address = parts.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())
+        && written.bytes().all(is_plain);
+    let address = is_address.then(|| written.to_owned());
+    let expected = "one address was expected, like \"ops@example.com\"";
+    context.value_of(text, address, "is not a mail address", expected)
 }
 
 fn upgrade(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
@@ -112,15 +105,12 @@ fn upgrade(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
 }
 
 fn via(text: &At<Text>, context: &mut Context<'_>) -> Option<Option<String>> {
-    match text.as_str() {
+    let via = match text.as_str() {
         "off" => Some(None),
-        name if is_token(name) && name.len() <= 64 => Some(Some(name.to_owned())),
-        name => {
-            let label = "a name without spaces, or \"off\", was expected";
-            context.error(format!("`{name}` cannot stand in Via"), text.place, label);
-            None
-        }
-    }
+        name => (is_token(name) && name.len() <= 64).then(|| Some(name.to_owned())),
+    };
+    let expected = "a name without spaces, or \"off\", was expected";
+    context.value_of(text, via, "cannot stand in Via", expected)
 }
 
 fn is_token(text: &str) -> bool {

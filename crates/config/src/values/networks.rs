@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::reading::{At, Context, Place, Text, forms};
+use crate::reading::{At, Context, Text, forms};
 use ipnet::IpNet;
 use tollgate_policy::identity::address::NetSet;
 
@@ -10,39 +10,34 @@ forms! {
     /// A network, or one address.
     Network -> IpNet = network;
     ExemptNetworks -> NetSet as Vec<At<Network>> = |list, context| {
-        let (set, most) = set(list);
-        if let Some(place) = most {
-            context
-                .warning("clients of the whole internet are exempt", place, "no limit applies to them")
-                .help("name the networks of your own clients, such as \"192.0.2.0/24\"; mode = \"off\" switches a limit off");
-        }
-        Some(set)
+        let title = "clients of the whole internet are exempt";
+        let help = "name the networks of your own clients, such as \"192.0.2.0/24\"; mode = \"off\" switches a limit off";
+        Some(set(list, title, "no limit applies to them", help, context))
     };
     ProxyNetworks -> NetSet as Vec<At<Network>> = |list, context| {
-        let (set, most) = set(list);
-        if let Some(place) = most {
-            let label = "so each client chooses the address it is counted by";
-            context
-                .warning("clients of the whole internet are trusted proxies", place, label)
-                .help("name the networks of your own proxies, such as \"10.0.0.0/8\"");
-        }
-        Some(set)
+        let title = "clients of the whole internet are trusted proxies";
+        let label = "so each client chooses the address it is counted by";
+        let help = "name the networks of your own proxies, such as \"10.0.0.0/8\"";
+        Some(set(list, title, label, help, context))
     };
 }
 
-/// The networks of a list, and the place of those that are far more than anybody's own, if they are.
-fn set(list: &At<Vec<At<IpNet>>>) -> (NetSet, Option<Place>) {
-    let of = |networks: &[At<IpNet>]| -> NetSet {
-        networks.iter().map(|network| network.value).collect()
-    };
-    let whole = of(list);
-    let most = whole.is_most().then(|| {
-        let alone = |network: &&At<IpNet>| of(std::slice::from_ref(*network)).is_most();
-        list.iter()
-            .find(alone)
-            .map_or(list.place, |network| network.place)
-    });
-    (whole, most)
+/// The networks of a list; warns of those that are far more than anybody's own.
+fn set(
+    list: &At<Vec<At<IpNet>>>,
+    title: &str,
+    label: &str,
+    help: &str,
+    context: &mut Context<'_>,
+) -> NetSet {
+    let whole: NetSet = list.iter().map(|network| network.value).collect();
+    if whole.is_most() {
+        let is_most = |network: &&At<IpNet>| NetSet::from_iter([network.value]).is_most();
+        let alone = list.iter().find(is_most);
+        let place = alone.map_or(list.place, |network| network.place);
+        context.warning(title, place, label).help(help);
+    }
+    whole
 }
 
 fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {

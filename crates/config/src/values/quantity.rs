@@ -127,35 +127,24 @@ pub(crate) fn bytes_words(bytes: u64) -> String {
 }
 
 pub(crate) fn refusals(text: &str) -> Result<(u32, Micros), Flaw> {
-    const HELP: &str = "\"20 refusals in 1m\" is a number of refusals";
-    let flaw = |start, end, label: String| {
+    let flaw = |start, end, label: &str| {
         let title = format!("`{text}` is not a number of refusals in a span");
-        Flaw::new(start, end, title, label).help(HELP)
+        Flaw::new(start, end, title, label).help("\"20 refusals in 1m\" is a number of refusals")
     };
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let most = REFUSALS_MAX;
-    let count = text[..digits].parse::<u32>().ok();
-    let Some(count) = count.filter(|count| (1..=most).contains(count)) else {
-        let label = format!("a number from 1 to {most} was expected here");
-        return Err(flaw(0, digits.max(1), label));
+    let parts = [" refusals in ", " refusal in "].map(|words| text.split_once(words));
+    let Some((number, span)) = parts.into_iter().flatten().next() else {
+        let label = "a number, `refusals in` and a duration were expected";
+        return Err(flaw(0, text.len(), label));
     };
-    let rest = text[digits..].trim_start();
-    let after = rest
-        .strip_prefix("refusals")
-        .or_else(|| rest.strip_prefix("refusal"))
-        .and_then(|rest| rest.trim_start().strip_prefix("in "));
-    let Some(span) = after.map(str::trim) else {
-        let label = "`refusals in` and a duration were expected here".to_owned();
-        return Err(flaw(digits, text.len().max(digits + 1), label));
+    let count = number.parse::<u32>().ok();
+    let Some(count) = count.filter(|count| (1..=REFUSALS_MAX).contains(count)) else {
+        let label = format!("a number from 1 to {REFUSALS_MAX} was expected here");
+        return Err(flaw(0, number.len(), &label));
     };
-    let start = text.len() - after.map_or(0, |after| after.trim_start().len());
-    let span = duration(span).map_err(|flaw| Flaw {
-        start: start + flaw.start,
-        end: start + flaw.end,
-        ..flaw
-    })?;
+    let start = text.len() - span.len();
+    let span = duration(span).map_err(|flaw| flaw.shifted(start))?;
     if !(1_000_000..=SPAN_MAX).contains(&span.0) {
-        let label = "the span is a second at least and a day at most".to_owned();
+        let label = "the span is a second at least and a day at most";
         return Err(flaw(start, text.len(), label));
     }
     Ok((count, span))
@@ -172,34 +161,22 @@ pub(crate) fn share(text: &str, of: &str) -> Result<u16, Flaw> {
     let flaw = |start: usize, end: usize, label: &str| {
         Flaw::new(start, end, format!("`{text}` is not a share"), label).help(help.clone())
     };
-    let Some(percent) = text.find('%') else {
+    let Some((number, rest)) = text.split_once('%') else {
         return Err(flaw(0, text.len(), "a percentage was expected"));
     };
-    if text[percent + 1..].trim() != of {
-        return Err(flaw(
-            percent + 1,
-            text.len().max(percent + 2),
-            &format!("`{of}` was expected here"),
-        ));
+    let percent = number.len();
+    if rest.trim() != of {
+        let label = format!("`{of}` was expected here");
+        return Err(flaw(percent + 1, text.len().max(percent + 2), &label));
     }
-    let number = text[..percent].trim();
-    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || decimals.len() > 2 || !digits(whole) || !digits(decimals) {
-        return Err(flaw(
-            0,
-            percent,
-            "a number with at most two decimals was expected",
-        ));
-    }
-    let hundredths = format!("{whole}{decimals:0<2}")
-        .parse::<u16>()
-        .unwrap_or(u16::MAX);
-    if hundredths > 10_000 {
-        Err(flaw(0, percent + 1, "more than all of them"))
-    } else {
-        Ok(hundredths)
-    }
+    let millionths = micro_units(number.trim()).filter(|micros| micros % 10_000 == 0);
+    let Some(millionths) = millionths else {
+        let label = "a number with at most two decimals was expected";
+        return Err(flaw(0, percent, label));
+    };
+    let hundredths = u16::try_from(millionths / 10_000).ok();
+    let hundredths = hundredths.filter(|hundredths| *hundredths <= 10_000);
+    hundredths.ok_or_else(|| flaw(0, percent + 1, "more than all of them"))
 }
 
 /// Millionths of a decimal number: `2.50` is 2500000. `None`: it is none, has more than six digits

@@ -264,14 +264,9 @@ fn override_rate(text: &At<Text>, context: &mut Context<'_>) -> Option<tollgate_
 const DEAREST: u64 = 1_000_000_000_000_000;
 
 fn money(text: &At<Text>, context: &mut Context<'_>) -> Option<u64> {
-    let written = text.as_str();
-    let price = micro_units(written).filter(|price| *price <= DEAREST);
-    if price.is_none() {
-        let title = format!("`{written}` is not a price");
-        let label = "a number like \"2.50\" was expected, with at most six digits after the point";
-        context.error(title, text.place, label);
-    }
-    price
+    let price = micro_units(text.as_str()).filter(|price| *price <= DEAREST);
+    let expected = "a number like \"2.50\" was expected, with at most six digits after the point";
+    context.value_of(text, price, "is not a price", expected)
 }
 
 /// Whether `text` is the code of a unit of money.

@@ -5,22 +5,23 @@ use std::sync::Arc;
 use http::Uri;
 use http::uri::Authority;
 
-use crate::reading::{At, Context, OneOrMany, Secret, ShortOr, Text, forms, table};
+use crate::reading::{At, Context, OneOrMany, OrBroken, Secret, ShortOr, Text, forms, settings};
 use tollgate_policy::upstream::{HostPolicy, Server, ServerAddress};
 
-table! {
+settings! {
     /// One server of an upstream.
-    RawServer {
+    for Server as RawServer {
         /// Where it is: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
-        @required("{ url = \"http://10.0.0.2:3000\", weight = 2 }") url: Text => "http://10.0.0.2:3000",
+        @required("{ url = \"http://10.0.0.2:3000\", weight = 2 }") url: ServiceUrl => "http://10.0.0.2:3000",
         /// Its share among the servers, 1 to 1000.
         weight: u32 [1..=1000] = 1 => 2,
     }
+    make Server { weight, ..url };
 }
 
 forms! {
     /// `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
-    ServiceUrl -> Server = |text, context| server(text, 1, context);
+    ServiceUrl -> Server = server;
     /// A secret, which must come from the environment.
     ServiceSecret -> Secret = secret;
     /// `keep`, `upstream` or a host.
@@ -34,10 +35,11 @@ forms! {
         Some(path.to_owned())
     };
     /// Servers, each once: URLs, or tables with a weight.
-    Servers -> Vec<Server> as OneOrMany<ShortOr<Text, RawServer>> = servers;
+    Servers -> Vec<Server> as OneOrMany<OrBroken<ShortOr<ServiceUrl, Server>>> = servers;
 }
 
-pub(crate) fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) -> Option<Server> {
+/// The server at this URL, with the weight 1.
+pub(crate) fn server(text: &At<Text>, context: &mut Context<'_>) -> Option<Server> {
     let written = text.as_str();
     if let Some(path) = written.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -46,7 +48,7 @@ pub(crate) fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) ->
             tls: None,
             authority: Authority::from_static("localhost"),
             base_path: String::new(),
-            weight,
+            weight: 1,
         });
     }
     let report = |label: &str| {
@@ -55,10 +57,10 @@ pub(crate) fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) ->
             "write \"http://10.0.0.1:3000\", \"https://api.example.com\" or \"unix:/run/app.sock\"",
         );
     };
-    over_tcp(written, weight).map_err(report).ok()
+    over_tcp(written).map_err(report).ok()
 }
 
-fn over_tcp(written: &str, weight: u32) -> Result<Server, &'static str> {
+fn over_tcp(written: &str) -> Result<Server, &'static str> {
     let (scheme, rest) = written.split_once("://").ok_or("`http://` is missing")?;
     let tls = match scheme {
         "http" | "h2c" => false,
@@ -93,24 +95,19 @@ fn over_tcp(written: &str, weight: u32) -> Result<Server, &'static str> {
         address: ServerAddress::Tcp(host, port),
         authority: authority.clone(),
         base_path: uri.path().trim_end_matches('/').to_owned(),
-        weight,
+        weight: 1,
     })
 }
 
 fn servers(
-    list: &At<Vec<At<ShortOr<Text, RawServer>>>>,
+    list: &At<Vec<At<Option<ShortOr<Server, Server>>>>>,
     context: &mut Context<'_>,
 ) -> Option<Vec<Server>> {
     let mut made: Vec<At<Server>> = Vec::new();
     for at in &list.value {
-        let read = match &at.value {
-            ShortOr::Short(url) => server(&at.with(url.clone()), 1, context),
-            ShortOr::Table(table) => {
-                let weight = table.weight().value;
-                table.url.get().and_then(|url| server(url, weight, context))
-            }
+        let Some(ShortOr::Short(server) | ShortOr::Table(server)) = &at.value else {
+            continue;
         };
-        let Some(server) = read else { continue };
         let same = |other: &&At<Server>| {
             other.address == server.address && other.base_path == server.base_path
         };
@@ -120,7 +117,7 @@ fn servers(
                 .twice(title, at.place, first.place)
                 .help("to give it a larger share write { url = \"…\", weight = 2 }");
         } else {
-            made.push(at.with(server));
+            made.push(at.with(server.clone()));
         }
     }
     if list.is_empty() {

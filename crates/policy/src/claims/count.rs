@@ -1,5 +1,7 @@
 //! Which responses count against a limit, by their status.
 
+use std::ops::RangeInclusive;
+
 use http::StatusCode;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,28 +16,24 @@ impl Count {
     pub fn counts(&self, status: StatusCode) -> bool {
         match self {
             Self::All => true,
-            Self::Statuses(statuses) => statuses.iter().any(|range| range.matches(status)),
+            Self::Statuses(statuses) => statuses
+                .iter()
+                .any(|range| range.contains(&status.as_u16())),
         }
     }
 }
 
 /// A status, or a class of them (`"5xx"`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatusMatch {
-    pub from: u16,
-    pub to: u16,
-}
-
-impl StatusMatch {
-    pub fn matches(self, status: StatusCode) -> bool {
-        (self.from..=self.to).contains(&status.as_u16())
-    }
-}
+pub type StatusMatch = RangeInclusive<u16>;
 
 /// Whether a response with this status is charged, by what a limit counts and after what it refunds.
 pub fn is_charged(count: &Count, refund_on: &[StatusMatch], status: StatusCode) -> bool {
-    let is_charged =
-        |status| count.counts(status) && !refund_on.iter().any(|range| range.matches(status));
+    let is_charged = |status| {
+        count.counts(status)
+            && !refund_on
+                .iter()
+                .any(|range| range.contains(&status.as_u16()))
+    };
     is_charged(status) || replaces_success(status) && is_charged(StatusCode::OK)
 }
 

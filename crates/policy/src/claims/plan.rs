@@ -7,7 +7,7 @@ use crate::identity::keys;
 use crate::identity::{Evidence, How, Identity, Resolved, Source, WhenMissing};
 use crate::routes::template::{Placeholder, Template};
 use crate::routes::{Route, Target};
-use crate::{BuildError, Cost, RefusalBody, Rule, Scope, ScopePart};
+use crate::{BuildError, Cost, Part, RefusalBody, Rule, Scope, ScopePart};
 use tollgate_limit::{KeyBytes, Mode};
 
 #[derive(Debug, Default)]
@@ -99,10 +99,12 @@ impl Plan {
             match placeholder {
                 Placeholder::Identity(identity) => plan.identities.push(*identity),
                 Placeholder::Path(name) if route.pattern.capture(name).is_none() => {
-                    errors.push(BuildError::TemplateCapture {
-                        route: index,
-                        name: name.clone(),
-                    });
+                    let title = format!(
+                        "a template says `{{path:{name}}}`, but route `{}` has no `{{{name}}}`",
+                        route.name
+                    );
+                    let label = format!("no segment is called `{name}`");
+                    errors.push(BuildError::new(title, Part::Route(index), label));
                 }
                 _ => {}
             }
@@ -116,17 +118,23 @@ impl Plan {
                 if let Source::Path(name) = source
                     && route.pattern.capture(name).is_none()
                 {
-                    errors.push(BuildError::UnknownCapture {
-                        route: index,
-                        identity,
-                        name: name.clone(),
-                    });
+                    let title = format!(
+                        "identity `{}` is made of `path:{name}`, but route `{}` has no `{{{name}}}`",
+                        identities[identity].name, route.name
+                    );
+                    let label = format!("no segment is called `{name}`");
+                    let error = BuildError::new(title, Part::Route(index), label);
+                    errors.push(error.at(Part::Identity(identity), "the identity"));
                 }
             }
         }
         match plan.ask(route, rules, identities, wanted) {
             Some(asked) => plan.asked = asked,
-            None => errors.push(BuildError::BodyAsked(index)),
+            None => {
+                let title = "too much is asked of bodies".to_owned();
+                let label = "64 members or form fields are the most, of all routes together";
+                errors.push(BuildError::new(title, Part::Route(index), label));
+            }
         }
         plan
     }

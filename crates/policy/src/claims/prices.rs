@@ -3,7 +3,6 @@
 //! Money is counted in millionths of its unit, in whole numbers. A price is written per million
 //! tokens, so a token costs as many millionths of a micro-unit as the price has micro-units.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::wildcard::Wildcard;
@@ -84,13 +83,8 @@ impl Price {
 }
 
 /// The name of a model as it is compared.
-fn folded(name: &str) -> Cow<'_, str> {
-    let name = name.trim();
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(name.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(name)
-    }
+fn folded(name: &str) -> String {
+    name.trim().to_ascii_lowercase()
 }
 
 /// Micro-units of money for a sum of tokens times prices: rounded up, once.
@@ -133,7 +127,7 @@ impl Prices {
     /// The place of the price of a model. Blanks around its name and the case of its letters do not
     /// count: an upstream may ignore them.
     pub fn of_model(&self, model: &str) -> Option<PriceIndex> {
-        let model = &*folded(model);
+        let model = &folded(model);
         let place = self
             .list
             .iter()

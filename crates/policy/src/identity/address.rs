@@ -13,12 +13,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
 
 use super::forwarded::{X_FORWARDED_FOR, forwarded_hops, listed_hops, only_hop};
 use crate::routes::path::Malformed;
+use tollgate_limit::KeyBytes;
 
 pub use super::forwarded::{parse_forwarded, parse_hop};
-pub use super::netset::NetSet;
 
 /// How a client's address is determined: the only place that decides about trust.
 #[derive(Clone, Debug, Default)]
@@ -161,11 +162,11 @@ impl AddressPolicy {
     }
 
     /// The bytes that distinguish this client: a whole IPv4 address, or the prefix of an IPv6
-    /// address.
-    pub fn key(&self, client: IpAddr) -> AddressKey {
+    /// address, with the rest zero.
+    pub fn key(&self, client: IpAddr) -> KeyBytes {
         match network(client, self.ipv6_prefix) {
-            IpAddr::V4(address) => AddressKey::V4(address.octets()),
-            IpAddr::V6(address) => AddressKey::V6(address.octets()),
+            IpAddr::V4(address) => KeyBytes::from_slice(&address.octets()),
+            IpAddr::V6(address) => KeyBytes::from_slice(&address.octets()),
         }
     }
 
@@ -201,23 +202,6 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
     (is_translated || is_compatible).then(|| Ipv4Addr::from_bits(bits))
 }
 
-/// The bytes of an address that distinguish clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressKey {
-    V4([u8; 4]),
-    /// The prefix of an IPv6 address, with the rest zero.
-    V6([u8; 16]),
-}
-
-impl AddressKey {
-    pub fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::V4(bytes) => bytes,
-            Self::V6(bytes) => bytes,
-        }
-    }
-}
-
 /// Converts IPv4 mapped into IPv6 (`::ffff:192.0.2.1`, as dual-stack sockets report it) back to
 /// IPv4.
 pub fn fold(address: IpAddr) -> IpAddr {
@@ -228,6 +212,65 @@ fn masked(address: Ipv6Addr, prefix: u8) -> Ipv6Addr {
     let bits = u32::from(prefix.min(128));
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
     Ipv6Addr::from_bits(address.to_bits() & mask)
+}
+
+/// A set of networks, sorted and disjoint: a look-up is one binary search.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetSet(Vec<IpNet>);
+
+impl NetSet {
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = fold(address);
+        let after = self.0.partition_point(|net| net.network() <= address);
+        after > 0 && self.0[after - 1].contains(&address)
+    }
+
+    /// Whether it contains a sixteenth of all IPv4 addresses, or of all IPv6 addresses, or more: no
+    /// networks of one owner do.
+    pub fn is_most(&self) -> bool {
+        // A whole family of addresses has 2^120 parts; the smallest networks count as one.
+        let share = |is_v4: bool| -> u128 {
+            let family = self.0.iter().filter(|net| net.addr().is_ipv4() == is_v4);
+            family
+                .map(|net| 1 << (120 - net.prefix_len().min(120)))
+                .sum()
+        };
+        share(true).max(share(false)) >= 1 << 116
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        // Of two networks that overlap, one contains the other.
+        let contains_one = |set: &Self, nets: &Self| {
+            let mut nets = nets.0.iter();
+            nets.any(|net| set.contains(net.network()))
+        };
+        contains_one(self, other) || contains_one(other, self)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<IpNet> for NetSet {
+    fn from_iter<I: IntoIterator<Item = IpNet>>(nets: I) -> Self {
+        let mut all: Vec<IpNet> = nets.into_iter().collect();
+        all.extend(all.clone().into_iter().filter_map(folded));
+        Self(IpNet::aggregate(&all))
+    }
+}
+
+/// The IPv4 network that a network of IPv6 contains: its part inside `::ffff:0:0/96`, whose addresses
+/// are converted to IPv4 before they are looked up.
+fn folded(net: IpNet) -> Option<IpNet> {
+    const MAPPED: IpAddr = IpAddr::V6(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0));
+    match (net, net.prefix_len().checked_sub(96)) {
+        (IpNet::V6(_), Some(prefix)) => match fold(net.network()) {
+            IpAddr::V4(within) => IpNet::new(within.into(), prefix).ok(),
+            IpAddr::V6(_) => None,
+        },
+        _ => net.contains(&MAPPED).then(IpNet::default),
+    }
 }
 
 /// `[v6]` of a host, in its canonical form with brackets.

@@ -1,7 +1,7 @@
 //! Parses forwarding headers: `X-Forwarded-For`, and `Forwarded` (RFC 7239). Does not decide
 //! whether they are trusted.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
@@ -150,20 +150,14 @@ pub fn parse_hop(entry: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(entry).ok()?.trim_ascii();
     if let Some(inside) = text.strip_prefix('[') {
         let (address, port) = inside.split_once(']')?;
-        let port_is_right = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        return if port_is_right {
-            address.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
-        } else {
-            None
-        };
+        let is_right = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        let address = address.parse().ok().filter(|_| is_right);
+        return address.map(IpAddr::V6);
     }
     match text.split_once(':') {
         Some((address, port)) if !port.contains(':') => {
-            if is_port(port) {
-                address.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
-            } else {
-                None
-            }
+            let address = address.parse().ok().filter(|_| is_port(port));
+            address.map(IpAddr::V4)
         }
         _ => text.parse().ok(),
     }

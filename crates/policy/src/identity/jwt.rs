@@ -187,16 +187,6 @@ impl JwtPolicy {
         let _ = self.fetcher.set(fetcher);
     }
 
-    /// An algorithm that has more keys than are tried for a token without a key id, and their
-    /// number.
-    pub fn untried(&self) -> Option<(Algorithm, usize)> {
-        let keys = self.keys.load();
-        let fitting =
-            |algorithm: &Algorithm| (*algorithm, keys.set.fitting(*algorithm, None).count());
-        let algorithms = self.settings.algorithms.iter();
-        algorithms.map(fitting).find(|(_, keys)| *keys > KEYS_TRIED)
-    }
-
     /// Names the claims that are cached of a verified token.
     pub(crate) fn want<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         self.wanted = names.into_iter().map(str::to_owned).collect();

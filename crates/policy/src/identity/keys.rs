@@ -10,22 +10,18 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use super::address::AddressKey;
 use crate::routes::pattern::HostPattern;
 use tollgate_limit::KeyBytes;
 use tollgate_limit::key::push_part;
 
 /// Appends an address, or its absence: callers on Unix sockets without an address share one bucket.
-pub(crate) fn push_address(key: &mut KeyBytes, address: Option<AddressKey>) {
+pub(crate) fn push_address(key: &mut KeyBytes, address: Option<KeyBytes>) {
     key.push(ADDRESS);
-    push_part(key, address.as_ref().map_or(&[][..], AddressKey::as_bytes));
+    push_part(key, address.as_deref().unwrap_or_default());
 }
 
 pub(crate) fn push_host(key: &mut KeyBytes, host: &HostPattern) {
-    match host {
-        HostPattern::Exact(host) => push(key, HOST, host.as_bytes()),
-        other => push(key, HOST, other.to_string().as_bytes()),
-    }
+    push(key, HOST, host.to_string().as_bytes());
 }
 
 pub(crate) fn push_entry(key: &mut KeyBytes, name: &str, value: &str) {
@@ -168,7 +164,7 @@ mod tests {
     #[test]
     fn the_bytes_stay_as_they_are() {
         let mut key = KeyBytes::new();
-        push_address(&mut key, Some(AddressKey::V4([192, 0, 2, 7])));
+        push_address(&mut key, Some(KeyBytes::from_slice(&[192, 0, 2, 7])));
         push(&mut key, CALLER, b"acme");
         push(&mut key, FALLBACK, b"anon");
         push(&mut key, VALUE, b"k\"1");

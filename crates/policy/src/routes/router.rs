@@ -23,7 +23,6 @@ use smallvec::SmallVec;
 
 use super::pattern::{HostPattern, Pattern};
 use crate::body::BodyFacts;
-use crate::errors::BuildError;
 use tree::{ROOT, Search, Tree};
 
 pub(crate) use candidate::{body_matches, header_matches};
@@ -38,6 +37,15 @@ pub struct Match<'d> {
     pub captures: Captures<'d>,
 }
 
+/// What is wrong with routes together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Two routes match the same requests, and neither is more specific.
+    Tie { first: usize, second: usize },
+    /// More specific routes take every request that a route matches.
+    Unreachable { route: usize, by: Vec<usize> },
+}
+
 #[derive(Debug, Default)]
 pub struct Router {
     exact: HashMap<String, Tree>,
@@ -46,9 +54,7 @@ pub struct Router {
 }
 
 impl Router {
-    pub fn new<'p>(
-        patterns: impl IntoIterator<Item = &'p Pattern>,
-    ) -> Result<Self, Vec<BuildError>> {
+    pub fn new<'p>(patterns: impl IntoIterator<Item = &'p Pattern>) -> Result<Self, Vec<Conflict>> {
         let mut router = Self::default();
         for (route, pattern) in patterns.into_iter().enumerate() {
             let tree = match &pattern.host {
@@ -70,10 +76,8 @@ impl Router {
             tree.settle(&mut conflicts);
         }
         conflicts.sort_by_key(|conflict| match conflict {
-            BuildError::Tie { first, second } => (*second, *first),
-            BuildError::Unreachable { route, .. } => (*route, 0),
-            // A router finds nothing else.
-            _ => (usize::MAX, 0),
+            Conflict::Tie { first, second } => (*second, *first),
+            Conflict::Unreachable { route, .. } => (*route, 0),
         });
         if conflicts.is_empty() {
             Ok(router)

@@ -5,7 +5,7 @@ use http::HeaderName;
 use super::fixtures::{by, identity, parts, route, rule, with_callers};
 use crate::identity::{WhenMissing, WhenUnknown};
 use crate::routes::Template;
-use crate::{BuildError, Policy, Scope};
+use crate::{BuildError, Part, Policy, Scope};
 
 #[test]
 fn everything_wrong_with_the_parts_is_said_at_once() {
@@ -35,28 +35,33 @@ fn everything_wrong_with_the_parts_is_said_at_once() {
     let errors = Policy::build(parts(identities, rules, routes))
         .err()
         .unwrap_or_default();
+    let title = |error: &BuildError| (error.title.clone(), error.marks[0].0, error.marks.len());
+    let said: Vec<(String, Part, usize)> = errors.iter().map(title).collect();
     let expected = [
-        BuildError::IdentityCycle(0),
-        BuildError::IdentityCycle(1),
-        BuildError::CallersOfComposite(2),
-        BuildError::Sources(3),
-        BuildError::UnknownCapture {
-            route: 0,
-            identity: 1,
-            name: "id".into(),
-        },
-        BuildError::TemplateCapture {
-            route: 2,
-            name: "no".into(),
-        },
-        BuildError::Tie {
-            first: 0,
-            second: 1,
-        },
-        BuildError::Unreachable {
-            route: 3,
-            by: vec![4, 5],
-        },
+        ("identity `loop` replaces itself", Part::WhenMissing(0), 2),
+        (
+            "identity `pair` lists callers by the hash of their key, but has no one key to hash",
+            Part::Identity(2),
+            1,
+        ),
+        (
+            "the key of identity `none` has too many parts",
+            Part::Identity(3),
+            1,
+        ),
+        (
+            "identity `back` is made of `path:id`, but route `/a/{x}` has no `{id}`",
+            Part::Route(0),
+            2,
+        ),
+        (
+            "a template says `{path:no}`, but route `/d` has no `{no}`",
+            Part::Route(2),
+            1,
+        ),
+        ("routes `/a/{x}` and `/a/{y}` tie", Part::Route(1), 2),
+        ("route `/e/**` can never match", Part::Route(3), 3),
     ];
-    assert_eq!(errors, expected);
+    let expected = expected.map(|(title, part, marks)| (title.to_owned(), part, marks));
+    assert_eq!(said, expected);
 }

@@ -13,58 +13,30 @@ impl Builder<'_, '_> {
     pub(super) fn check_keys(&mut self) {
         let raw = &self.raw.value;
         let name = &self.name.value;
-        let mut clash = |one: &str, other: &str, title: String, label: &str| {
-            if let (Some(one), Some(other)) = (raw.place(one), raw.place(other)) {
-                self.context
-                    .error(title, one, label)
-                    .at(other, "beside this");
-            }
-        };
-        clash(
-            "in_flight",
-            "rate",
-            format!("limit `{name}` is a rate and a concurrency limit at once"),
-            "make two limits of it, and name both on the route",
-        );
-        for key in [
-            "algorithm",
-            "lease",
-            "settle",
-            "count",
-            "refund_on",
-            "follow_upstream",
-            "ceiling",
-            "refuse_status",
-            "events",
-        ] {
-            clash(
-                key,
-                "in_flight",
-                format!("`{key}` means nothing for a concurrency limit"),
-                "it counts requests in flight, and gives each place back when the request ends",
-            );
+        let title = format!("limit `{name}` is a rate and a concurrency limit at once");
+        let label = "make two limits of it, and name both on the route";
+        self.clash("in_flight", "rate", title, label);
+        for key in NOT_IN_FLIGHT {
+            let title = format!("`{key}` means nothing for a concurrency limit");
+            let label =
+                "it counts requests in flight, and gives each place back when the request ends";
+            self.clash(key, "in_flight", title, label);
         }
-        clash(
-            "settle",
-            "count",
-            "`settle` and `count` cannot be combined".to_owned(),
-            "both decide after the response what was charged",
-        );
-        for key in ["settle", "count", "refund_on"] {
-            clash(
-                "follow_upstream",
-                key,
-                format!("`follow_upstream` and `{key}` cannot be combined"),
-                "what was taken at one price would be given back at another",
-            );
-        }
+        let both = "both decide after the response what was charged";
+        let given_back = "what was taken at one price would be given back at another";
+        let mut excluded = vec![
+            ("settle", "count", both),
+            ("follow_upstream", "settle", given_back),
+            ("follow_upstream", "count", given_back),
+            ("follow_upstream", "refund_on", given_back),
+        ];
         if raw.lease().value {
-            clash(
-                "penalty",
-                "lease",
-                "`penalty` and `lease` cannot be combined".to_owned(),
-                "every request asks the store whether another gateway has blocked its key",
-            );
+            let label = "every request asks the store whether another gateway has blocked its key";
+            excluded.push(("penalty", "lease", label));
+        }
+        for (one, other, label) in excluded {
+            let title = format!("`{one}` and `{other}` cannot be combined");
+            self.clash(one, other, title, label);
         }
         self.check_estimate();
         self.check_following();
@@ -74,6 +46,13 @@ impl Builder<'_, '_> {
             self.context
                 .error(title, self.raw.place, "`rate` is missing")
                 .help("write rate = \"100/minute\", or in_flight = 10 for a concurrency limit");
+        }
+    }
+
+    fn clash(&mut self, one: &str, other: &str, title: String, label: &str) {
+        if let (Some(one), Some(other)) = (self.raw.place(one), self.raw.place(other)) {
+            let problem = self.context.error(title, one, label);
+            problem.at(other, "beside this");
         }
     }
 
@@ -169,16 +148,6 @@ impl Builder<'_, '_> {
                 .error(title, least.place, "`least` must be a rate")
                 .help("write follow_upstream = { least = \"10/minute\" }");
         }
-        let obeys = follow.obey_quota.get().filter(|at| at.value);
-        if let (Some(obeys), Some(per)) = (obeys, self.raw.per.get())
-            && per.iter().any(|part| part.as_str() != "everyone")
-        {
-            let title = "what the upstream says to one caller holds them all";
-            self.context
-                .warning(title, obeys.place, "here")
-                .at(per.place, "each of these has a bucket of its own")
-                .help("obey_quota is meant for limits per \"everyone\": the quota that the upstream gives to this gateway");
-        }
         if self.placement() == Placement::Shared {
             let title = "a rate that follows the upstream's health is kept in the process";
             self.context
@@ -226,3 +195,16 @@ impl Builder<'_, '_> {
         }
     }
 }
+
+/// The keys that mean nothing for a concurrency limit.
+const NOT_IN_FLIGHT: [&str; 9] = [
+    "algorithm",
+    "lease",
+    "settle",
+    "count",
+    "refund_on",
+    "follow_upstream",
+    "ceiling",
+    "refuse_status",
+    "events",
+];

@@ -87,9 +87,6 @@ impl Builder<'_, '_> {
                 tier: tier.map(|tier| tier.value.clone()),
             });
         }
-        if terms.kind == Kind::Interval && terms.debt == 0 && at_once < terms.amount {
-            self.warn_of_lost_units(numbers, &terms);
-        }
         match self.algorithm(&terms, settled, adaptive) {
             Ok(algorithm) => {
                 let mode = self.raw.mode().value;
@@ -238,19 +235,6 @@ impl Builder<'_, '_> {
             .error(title, rate.place, label)
             .at(own.place, "the period of all callers")
             .help("write the same period; another one needs a limit of its own, or algorithm = \"token_bucket\"");
-    }
-
-    /// Warns of an interval that adds more units than the bucket holds.
-    fn warn_of_lost_units(&mut self, numbers: &At<RawTier>, terms: &Terms) {
-        let (amount, burst) = (terms.amount, terms.burst.unwrap_or(terms.amount));
-        let period = tollgate_limit::words::period(terms.period);
-        let name = &self.name.value;
-        let title = format!("limit `{name}` yields {burst} per {period}, not {amount}");
-        let place = |field: Option<Place>| field.unwrap_or(numbers.place);
-        self.context
-            .warning(title, place(numbers.burst.place()), "what is added beyond this is lost")
-            .at(place(numbers.rate.place()), "added all at once")
-            .help("algorithm = \"token_bucket\" adds it evenly; or write a burst of the rate's number");
     }
 
     /// The place of the key that causes an error, or of the key its default came from.

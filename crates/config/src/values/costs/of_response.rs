@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use super::of_body::member;
-use super::{RawNumber, RawSettle, RawWeights};
-use crate::reading::{At, Context, Defs, Field, Node, Place, Read, Text};
+use super::{RawNumber, RawSettle};
+use crate::reading::{At, Context, Defs, Node, Place, Read, Text};
 use crate::values::messages::header_name_of;
 use tollgate_policy::SettleFrom;
 use tollgate_policy::body::json::PATHS_MAX;
-use tollgate_policy::body::usage::{Number, TokenKind, Usage, Weights};
+use tollgate_policy::body::usage::{Number, TokenKind, Usage};
 
 #[derive(Clone, Debug)]
 pub(crate) enum SettleSource {
@@ -63,8 +63,8 @@ pub(super) fn settle_from(
                 return None;
             }
             let presets: Vec<_> = usage.value.iter().map(|preset| preset.value).collect();
-            let weights = raw.weights.get().map(|at| &at.value);
-            let weights = weights.map_or([1; TokenKind::ALL.len()], RawWeights::by_kind);
+            let weights = raw.weights.get();
+            let weights = weights.map_or([1; TokenKind::ALL.len()], |at| at.value.0);
             Some(json(Usage::of_presets(&presets, &weights)))
         }
         (Some(from), None) => match &from.value {
@@ -165,29 +165,4 @@ fn number_of(
         weight: raw.weight().value,
         inside,
     })
-}
-
-impl RawWeights {
-    /// In the order of [`TokenKind::ALL`].
-    fn by_kind(&self) -> Weights {
-        let others = [&self.cached_input, &self.cache_write, &self.reasoning];
-        by_kind(self.input().value, self.output().value, others)
-    }
-}
-
-/// What a token of each kind costs, in the order of [`TokenKind::ALL`]: one that is read from a cache
-/// or written into one as `input`, and one of reasoning as `output`, unless the file says another.
-pub(crate) fn by_kind(
-    input: u64,
-    output: u64,
-    [cached_input, cache_write, reasoning]: [&Field<u64>; 3],
-) -> Weights {
-    let (cached_input, cache_write) = (cached_input.or(input), cache_write.or(input));
-    [
-        input,
-        cached_input,
-        cache_write,
-        output,
-        reasoning.or(output),
-    ]
 }

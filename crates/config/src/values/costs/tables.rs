@@ -1,9 +1,9 @@
 //! `cost` and `settle` of a limit: what a request costs, and how its response corrects that.
 
-use crate::reading::{OneOrMany, Text, table, words};
+use crate::reading::{OneOrMany, Text, settings, table, words};
 use crate::values::costs::SettleSource;
 use crate::values::forms::Bytes;
-use tollgate_policy::body::usage::{Preset, TokenKind};
+use tollgate_policy::body::usage::{Preset, TokenKind, Weights};
 
 table! {
     /// A cost that depends on the request: on a header, on its `Content-Length`, or on its body.
@@ -47,7 +47,7 @@ table! {
         usage: OneOrMany<Preset> => ["openai", "anthropic"],
         /// Units for a token of each kind, for `usage`. Without an estimate each token is reserved at its weight: what the request states at
         /// the greater of `output` and `reasoning`, the bytes of its body at the greatest of the others.
-        weights: RawWeights => { output = 4 },
+        weights: TokenWeights => { output = 4 },
         /// Units charged when the request is admitted. Default: what `cost` says of the request is reserved, the most that it may come to.
         estimate: u64 => 500,
         /// The highest cost of a response; a higher one is not charged. Default: 100 times the estimate, or the most that a request can
@@ -80,20 +80,45 @@ table! {
     }
 }
 
-table! {
+settings! {
     /// Units for a token of each kind.
-    RawWeights {
+    for TokenWeights as RawWeights {
         /// Tokens read from the request.
         input: u64 [0..=1_000_000] = 1 => 1,
         /// Tokens read from a cache. Default: as `input`.
-        cached_input: u64 [0..=1_000_000] => 1,
+        cached_input: Option<u64> [0..=1_000_000] => 1,
         /// Tokens written into a cache. Default: as `input`.
-        cache_write: u64 [0..=1_000_000] => 1,
+        cache_write: Option<u64> [0..=1_000_000] => 1,
         /// Tokens that the model wrote.
         output: u64 [0..=1_000_000] = 1 => 4,
         /// Tokens of reasoning. Default: as `output`.
-        reasoning: u64 [0..=1_000_000] => 4,
+        reasoning: Option<u64> [0..=1_000_000] => 4,
     }
+    make TokenWeights(by_kind(input, output, [cached_input, cache_write, reasoning]));
+}
+
+/// What a token of each kind costs in units, as the file writes it.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenWeights(pub(crate) Weights);
+
+/// What a million tokens of each kind cost in money, as the file writes it.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenPrices(pub(crate) Weights);
+
+/// What a token of each kind costs, in the order of [`TokenKind::ALL`]: one that is read from a cache
+/// or written into one as `input`, and one of reasoning as `output`, unless the file says another.
+pub(crate) fn by_kind(
+    input: u64,
+    output: u64,
+    [cached_input, cache_write, reasoning]: [Option<u64>; 3],
+) -> Weights {
+    [
+        input,
+        cached_input.unwrap_or(input),
+        cache_write.unwrap_or(input),
+        output,
+        reasoning.unwrap_or(output),
+    ]
 }
 
 words! {

@@ -2,9 +2,9 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use super::Conflict;
 use super::tree::Search;
 use crate::body::BodyFacts;
-use crate::errors::BuildError;
 use crate::identity::source::Source;
 use crate::routes::pattern::Pattern;
 use crate::routes::pattern::{are_alternatives, takes_methods};
@@ -14,10 +14,10 @@ use crate::routes::pattern::{are_alternatives, takes_methods};
 pub(super) struct Leaf(pub(super) Vec<Candidate>);
 
 impl Leaf {
-    pub(super) fn settle(&mut self, conflicts: &mut Vec<BuildError>) {
+    pub(super) fn settle(&mut self, conflicts: &mut Vec<Conflict>) {
         for (index, second) in self.0.iter().enumerate() {
             if let Some(first) = self.0[..index].iter().find(|first| first.ties_with(second)) {
-                conflicts.push(BuildError::Tie {
+                conflicts.push(Conflict::Tie {
                     first: first.route,
                     second: second.route,
                 });

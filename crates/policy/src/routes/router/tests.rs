@@ -25,7 +25,7 @@ fn router(patterns: &[&str]) -> Router {
     Router::new(&patterns).expect("a table without conflicts")
 }
 
-fn conflicts(patterns: &[&str]) -> Vec<BuildError> {
+fn conflicts(patterns: &[&str]) -> Vec<Conflict> {
     let patterns: Vec<Pattern> = patterns.iter().map(|text| pattern(text)).collect();
     Router::new(&patterns).err().unwrap_or_default()
 }
@@ -145,7 +145,7 @@ fn captures_hold_only_the_winning_way() {
 
 #[test]
 fn ties_and_unreachable_routes_name_both_sides() {
-    let tie = |first, second| vec![BuildError::Tie { first, second }];
+    let tie = |first, second| vec![Conflict::Tie { first, second }];
     assert_eq!(conflicts(&["/a/{x}", "/a/{y}"]), tie(0, 1));
     assert_eq!(
         conflicts(&["GET|POST /a", "PUT /a", "POST|DELETE /a"]),
@@ -157,7 +157,7 @@ fn ties_and_unreachable_routes_name_both_sides() {
         vec![]
     );
     let swallowed = |route, by: &[usize]| {
-        vec![BuildError::Unreachable {
+        vec![Conflict::Unreachable {
             route,
             by: by.to_vec(),
         }]

@@ -6,10 +6,9 @@ use hashbrown::HashMap;
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
-use super::Captures;
 use super::candidate::{Candidate, Leaf};
+use super::{Captures, Conflict};
 use crate::body::BodyFacts;
-use crate::errors::BuildError;
 use crate::routes::pattern::{Pattern, Segment};
 
 pub(super) struct Search<'r, 'd> {
@@ -64,7 +63,7 @@ impl Tree {
     }
 
     /// Sorts every leaf by the order above and reports ties and unreachable routes.
-    pub(super) fn settle(&mut self, conflicts: &mut Vec<BuildError>) {
+    pub(super) fn settle(&mut self, conflicts: &mut Vec<Conflict>) {
         for node in &mut self.nodes {
             node.end.settle(conflicts);
             node.rest.settle(conflicts);
@@ -74,7 +73,7 @@ impl Tree {
                 let mut by = Vec::new();
                 if self.takes_all(at, candidate, &mut by) {
                     by.dedup();
-                    conflicts.push(BuildError::Unreachable {
+                    conflicts.push(Conflict::Unreachable {
                         route: candidate.route,
                         by,
                     });
