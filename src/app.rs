@@ -6,7 +6,7 @@
 //! progress end under the snapshot they began with, buckets are carried over.
 
 mod admin_listener;
-mod changes;
+pub(crate) mod changes;
 mod handover;
 pub(crate) mod key_names;
 mod listeners;
@@ -25,7 +25,6 @@ pub(crate) mod state_file;
 mod stop;
 mod upstreams;
 pub(crate) mod watch;
-mod watcher;
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +51,6 @@ use tollgate_net::worker::Workers;
 use tollgate_rls::Serving;
 use tollgate_telemetry::AccessLog;
 use tollgate_telemetry::access::KeyNames;
-use watcher::Watcher;
 
 pub use handover::{Anew, Origin};
 pub(crate) use opening::unopened;
@@ -69,7 +67,7 @@ pub struct RunningGateway {
     deciding: Vec<Address>,
     admin: Option<Admin>,
     workers: Option<Workers>,
-    watcher: Option<Watcher>,
+    watcher: Option<OwnThread>,
     /// Its listening sockets, to be handed over; empty once it drains.
     kept: Mutex<Vec<ListenerSockets>>,
     /// The addresses of the sockets that a service manager holds.

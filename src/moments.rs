@@ -2,7 +2,7 @@
 
 use tollgate_limit::Timestamp;
 
-/// To the second.
+/// The moment, cut to the second.
 pub(crate) fn second(at: Timestamp) -> String {
     shown(at.as_micros(), "%Y-%m-%dT%H:%M:%SZ")
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER, USER_AGENT};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -109,9 +109,7 @@ impl Service {
             headers.insert(name.clone(), value.clone());
         }
         let response = self.exchange(request, None).await?;
-        let wait = response.headers().get(RETRY_AFTER);
-        let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
-        Ok((response.status(), wait.map(Duration::from_secs)))
+        Ok((response.status(), retry_after(response.headers())))
     }
 
     /// Sends one request whose target is in origin form. Reads the body of the response if it has at
@@ -146,6 +144,12 @@ impl Service {
             Some((config, name)) => over_tls(stream, config, name.clone()).await,
         }
     }
+}
+
+/// The wait that a response asks for, in seconds. A date is not read: the wait is then our own.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
+    seconds.ok().map(Duration::from_secs)
 }
 
 /// TLS over a connection to the server of this name.

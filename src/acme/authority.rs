@@ -2,17 +2,17 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use parking_lot::Mutex;
 
-use crate::outbound::Service;
+use crate::outbound::{Service, retry_after};
 use tollgate_config::settings::Acme as Settings;
 use tollgate_policy::upstream::{Server, ServerAddress, TlsFiles};
 
@@ -101,23 +101,6 @@ fn server(uri: &Uri) -> Option<Server> {
         base_path: String::new(),
         weight: 1,
     })
-}
-
-/// The wait that a response asks for, in seconds or as a date.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the date is the authority's, by its clock"
-    )]
-    let now = SystemTime::now();
-    httpdate::parse_http_date(text)
-        .ok()?
-        .duration_since(now)
-        .ok()
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

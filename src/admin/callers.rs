@@ -7,14 +7,6 @@ use super::live::Live;
 use tollgate_policy::{KnownBucket, LookupError, Policy, Sought};
 use tollgate_telemetry::access::KeyNames;
 
-/// Whether a caller that is not found is compared with the names of the listed ones. A request may
-/// read without a token, but only an operator's request gets names in its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hint {
-    None,
-    Given,
-}
-
 impl Live {
     /// The caller that `values` name under `identity`, or that `identity` names as logs do, and notes
     /// about the name.
@@ -23,7 +15,6 @@ impl Live {
         policy: &Policy,
         identity: &str,
         values: &[&str],
-        hint: Hint,
     ) -> Result<(Sought, Vec<String>), Problem> {
         if values.is_empty() && KeyNames::is_name(identity) {
             let named = self.named(policy, identity).ok_or_else(|| {
@@ -34,37 +25,22 @@ impl Live {
             })?;
             return Ok((named, Vec::new()));
         }
-        let meant = || match (hint, values.first()) {
-            (Hint::Given, Some(value)) if value.len() <= NAME_MAX => meant(policy, identity, value),
-            _ => String::new(),
-        };
-        let is_name = matches!(values, [name] if KeyNames::is_name(name) && self.named(policy, name).is_some());
-        let given_alone = "it is a caller's name in logs, which is given without an identity";
         let sought = policy.look_up(identity, values).map_err(|error| {
-            let hint = match &error {
-                _ if is_name => format!("; {given_alone}"),
-                LookupError::Unknown { .. } => meant(),
-                LookupError::Identity(name) if hint == Hint::Given => {
+            let near = match &error {
+                LookupError::Identity(name) => {
                     let identities = policy.identities.iter().map(|known| &*known.name);
                     let known: Vec<&str> = identities.chain(["address", "everyone"]).collect();
                     similar("identity", name, &known)
                 }
                 _ => String::new(),
             };
-            Problem::not_found(format!("{error}{hint}"))
+            Problem::not_found(format!("{error}{near}"))
         })?;
         let mut notes = Vec::new();
-        if is_name {
-            let name = values.join(" ");
-            notes.push(format!(
-                "`{name}` is taken for a key of `{identity}`; {given_alone}"
-            ));
-        }
         if sought.is_unlisted {
             notes.push(format!(
-                "`{}` is not in the list of callers of `{identity}`, and is taken for a key{}",
-                values.join(" "),
-                meant()
+                "`{}` is not in the list of callers of `{identity}`, and is taken for a key",
+                values.join(" ")
             ));
         }
         for (limit, key) in &sought.elsewhere {
@@ -116,21 +92,6 @@ pub(super) fn similar(what: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The listed caller that is probably meant by `value`.
-fn meant(policy: &Policy, identity: &str, value: &str) -> String {
-    let mut identities = policy.identities.iter();
-    let callers = identities
-        .find(|known| *known.name == *identity)
-        .and_then(|known| known.callers.as_ref());
-    let Some(callers) = callers.map(|callers| callers.load()) else {
-        return String::new();
-    };
-    match tollgate_config::nearest(value, callers.names()) {
-        Some(near) => format!(": did you mean `{near}`?"),
-        None => String::new(),
-    }
-}
-
-/// The longest name that is compared with those of the list: each comparison takes the product of
+/// The longest name that is compared with known ones: each comparison takes the product of
 /// both lengths.
 const NAME_MAX: usize = 64;

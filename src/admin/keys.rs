@@ -4,7 +4,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::callers::Hint;
 use super::limits::KeyCount;
 use super::live::{Key, Live, Now};
 use super::overrides::{Overridden, numbers};
@@ -53,11 +52,10 @@ impl Live {
         &self,
         identity: &str,
         values: &[&str],
-        hint: Hint,
     ) -> Result<CallerBuckets, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, notes) = self.sought(policy, identity, values, hint)?;
+        let (sought, notes) = self.sought(policy, identity, values)?;
         let (mut buckets, mut partly) = (Vec::new(), Vec::new());
         for rule in policy.rules.iter().filter(|rule| !rule.is_off()) {
             if sought.decides(rule) {
@@ -74,10 +72,7 @@ impl Live {
                     if has_part {
                         let limit = rule.variant(busy.limit.tier.as_ref());
                         let (now, overridden) = self.stands(limit, &busy.key, 1).await;
-                        refused.push(KeyCount {
-                            overridden: Some(overridden),
-                            ..self.key_count(&busy, now)
-                        });
+                        refused.push(self.key_count(&busy, now, overridden));
                     }
                 }
                 let per = rule.scope.names(policy).into_iter();

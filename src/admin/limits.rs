@@ -88,15 +88,15 @@ pub struct KeyCount {
     pub until: Option<String>,
     /// How the bucket stands now, for a request like the last one.
     pub now: Now,
-    /// The override or the penalty in force; `null`: none. Absent where it was not looked for.
-    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
-    pub overridden: Option<Option<Overridden>>,
+    /// The override or the penalty in force; `null`: none.
+    #[serde(rename = "override")]
+    pub overridden: Option<Overridden>,
 }
 
 impl KeyCount {
     /// Who blocks the key whatever its bucket has; `None`: its bucket alone refuses.
     pub(crate) fn blocked_by(&self) -> Option<&'static str> {
-        let overridden = self.overridden.as_ref()?.as_ref()?;
+        let overridden = self.overridden.as_ref()?;
         let blocks = overridden.setting.block && overridden.why_not.is_none();
         blocks.then_some(match overridden.is_penalty() {
             true => "a penalty",
@@ -209,8 +209,7 @@ impl Live {
             if level.level.is_none() {
                 silent = Some(level.clone());
             }
-            let overridden = self.overridden(limit, &one.key);
-            let level = level.penalized(overridden.as_ref(), self.now());
+            let (level, overridden) = self.with_override(limit, &one.key, level);
             match (&level.level, query.counted) {
                 (Some(level), Counted::Near) if !is_near(limit, level.remaining) => continue,
                 (Some(_), Counted::Refused | Counted::Shadow) if is_admitted(&one, &level, now) => {
@@ -219,10 +218,7 @@ impl Live {
                 _ => {}
             }
             found += 1;
-            keys.push(KeyCount {
-                overridden: Some(overridden),
-                ..self.key_count(&one, level)
-            });
+            keys.push(self.key_count(&one, level, overridden));
         }
         Some(Keys {
             format: FORMAT,
@@ -249,7 +245,12 @@ impl Live {
         self.counts(Counted::Refused, self.now()).keys
     }
 
-    pub(super) fn key_count(&self, busy: &Busy, now: Now) -> KeyCount {
+    pub(super) fn key_count(
+        &self,
+        busy: &Busy,
+        now: Now,
+        overridden: Option<Overridden>,
+    ) -> KeyCount {
         // The wait that the refusal told may have changed: an override has begun or ended.
         let due = now.level.as_ref().and_then(|level| level.admits_at.clone());
         KeyCount {
@@ -261,7 +262,7 @@ impl Live {
             last: moment(busy.last),
             until: due.or_else(|| busy.until.map(moment)),
             now,
-            overridden: None,
+            overridden,
         }
     }
 }

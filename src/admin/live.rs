@@ -144,7 +144,7 @@ pub struct Now {
 
 impl Now {
     /// The same for a key whose penalty may be in force: the bucket knows nothing of it.
-    pub(super) fn penalized(mut self, overridden: Option<&Overridden>, now: Timestamp) -> Self {
+    fn penalized(mut self, overridden: Option<&Overridden>, now: Timestamp) -> Self {
         let penalty = overridden.filter(|overridden| overridden.is_penalty());
         if let (Some(level), Some(penalty)) = (&mut self.level, penalty) {
             let until = penalty.until.parse::<jiff::Timestamp>();
@@ -226,6 +226,16 @@ impl Live {
         cost: u64,
     ) -> (Now, Option<Overridden>) {
         let now = self.level(limit, key, cost).await;
+        self.with_override(limit, key, now)
+    }
+
+    /// The level, as a penalty of the key lets it be, and the override or the penalty in force.
+    pub(super) fn with_override(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        now: Now,
+    ) -> (Now, Option<Overridden>) {
         let overridden = self.overridden(limit, key);
         (now.penalized(overridden.as_ref(), self.now()), overridden)
     }

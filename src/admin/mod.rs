@@ -15,7 +15,6 @@ pub mod limits;
 mod listener;
 pub mod live;
 pub mod log_level;
-mod notes;
 mod operators;
 mod page;
 pub mod overrides;

@@ -27,8 +27,16 @@ pub(super) fn authorise<'o>(
             "no operators are configured, so no request may change anything: list them in `operators` of [admin]",
         ));
     }
-    let Some(operator) = shown(operators, headers, peer)? else {
-        let detail = match token(headers)? {
+    let token = token(headers)?;
+    let digest = token.map(|token| <[u8; 32]>::from(Sha256::digest(token)));
+    // Digests are compared: their timing tells nothing about the token. A token that is shown must be
+    // right, also on a Unix socket.
+    let is_shown = |operator: &&Operator| match &digest {
+        Some(digest) => operator.token.as_ref() == Some(digest),
+        None => peer.user.is_some() && operator.user == peer.user,
+    };
+    let Some(operator) = operators.iter().find(is_shown) else {
+        let detail = match token {
             Some(_) => "the bearer token is not that of an operator",
             None => {
                 "changes need the bearer token of an operator (`tollgate` takes it by --token-file FILE, or TOLLGATE_TOKEN), or a Unix socket and its user"
@@ -41,24 +49,6 @@ pub(super) fn authorise<'o>(
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     Ok(operator)
-}
-
-/// The operator that the token or the Unix user of a request belongs to, at any level. `None`: the
-/// request has neither.
-/// The error: 401, its token cannot be read.
-pub(super) fn shown<'o>(
-    operators: &'o [Operator],
-    headers: &HeaderMap,
-    peer: &Peer,
-) -> Result<Option<&'o Operator>, Problem> {
-    let digest = token(headers)?.map(|token| <[u8; 32]>::from(Sha256::digest(token)));
-    // Digests are compared: their timing tells nothing about the token. A token that is shown must be
-    // right, also on a Unix socket.
-    let is_shown = |operator: &&Operator| match &digest {
-        Some(digest) => operator.token.as_ref() == Some(digest),
-        None => peer.user.is_some() && operator.user == peer.user,
-    };
-    Ok(operators.iter().find(is_shown))
 }
 
 fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Problem> {

@@ -185,14 +185,6 @@ impl Overridden {
     }
 }
 
-/// What an operator should know who gives other numbers to a key that its penalty still blocks.
-pub(super) fn still_penalized(limit: &Limit, penalty: &Overridden) -> String {
-    format!(
-        "limit `{}`: a penalty blocks the key until {}, whatever its numbers are; lifting ends the penalty and the override",
-        limit.name, penalty.until
-    )
-}
-
 fn blocked() -> Setting {
     Setting {
         block: true,

@@ -2,10 +2,10 @@
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::api::Problem;
 use super::audit::{Entry, Outcome};
-use super::callers::Hint;
 use super::changes::{By, chosen, left_to_others, unrecorded};
 use super::events::Kind;
 use super::live::{Key, Level, Live, Now, in_force};
@@ -47,18 +47,6 @@ pub struct ResetBucket {
     pub after: Now,
 }
 
-/// The event of one bucket that was filled.
-#[derive(Serialize)]
-struct ResetEvent<'e> {
-    outcome: Outcome,
-    operator: &'e str,
-    reason: &'e str,
-    limit: &'e str,
-    tier: Option<&'e str>,
-    #[serde(flatten)]
-    key: Key,
-}
-
 impl Live {
     pub(super) async fn reset(
         &self,
@@ -70,7 +58,7 @@ impl Live {
         let reason = wanted.reason;
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, mut notes) = self.sought(policy, identity, values, Hint::Given)?;
+        let (sought, mut notes) = self.sought(policy, identity, values)?;
         let mut limits = chosen(
             &policy.rules,
             wanted.limit,
@@ -98,23 +86,18 @@ impl Live {
             };
             if !wanted.dry_run {
                 let outcome = Outcome::of(failed.is_some());
-                self.events.emit(
-                    Kind::Reset,
-                    &ResetEvent {
-                        outcome,
-                        operator: &by.operator.name,
-                        reason,
-                        limit: &bucket.limit,
-                        tier: bucket.tier.as_deref(),
-                        key: self.key(&sought.key),
-                    },
-                );
+                let key = self.key(&sought.key);
+                let event = json!({
+                    "outcome": outcome, "operator": by.operator.name, "reason": reason,
+                    "limit": bucket.limit, "tier": bucket.tier, "key": key.key, "name": key.name,
+                });
+                self.events.emit(Kind::Reset, &event);
                 let entry = Entry {
                     outcome,
                     reason: reason.to_owned(),
                     limit: bucket.limit.clone(),
                     tier: bucket.tier.clone(),
-                    key: self.key(&sought.key),
+                    key,
                     store: bucket.store.clone(),
                     before: bucket.before.clone(),
                     after: bucket.after.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
@@ -14,8 +14,6 @@ use http::{HeaderMap, Method, StatusCode, Uri, header};
 use super::api::{
     Answer, Change, Problem, alone, bucket, decision, document, key_path, keys_of, text, typed,
 };
-use super::callers::Hint;
-use super::operators::{Peer, shown};
 use super::overrides::{self, Wanted};
 use super::{Options, events, guard, page};
 use tollgate_telemetry::metrics::Format;
@@ -161,21 +159,11 @@ async fn keys(
     .await
 }
 
-async fn key(
-    State(options): State<Shared>,
-    Extension(peer): Extension<Arc<Peer>>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Answer {
+async fn key(State(options): State<Shared>, uri: Uri) -> Answer {
     let path = key_path(&uri, "")?;
-    // A read needs no operator: what is no proof of one is no error.
-    let hint = match shown(&(options.operators)(), &headers, &peer) {
-        Ok(Some(_)) => Hint::Given,
-        Ok(None) | Err(_) => Hint::None,
-    };
     let live = options.live.for_read();
     Ok(document(
-        &live.caller(path.identity(), &path.values(), hint).await?,
+        &live.caller(path.identity(), &path.values()).await?,
     ))
 }
 
@@ -216,7 +204,7 @@ async fn reset_or_grant(uri: Uri, change: Change) -> Answer {
             return Ok(document(&done.await?));
         }
         let asked = change.asked()?;
-        let wanted = Wanted::nothing_set(&asked)?;
+        let wanted = Wanted::of(&asked)?;
         let done = live.reset(path.identity(), &values, &wanted, &by);
         Ok(document(&done.await?))
     })
@@ -227,15 +215,15 @@ async fn change_override(method: Method, uri: Uri, change: Change) -> Answer {
     let path = key_path(&uri, "override")?;
     alone(async move {
         let (values, live, by) = (path.values(), change.live(), change.by());
-        let (set, lifted);
-        let wanted = if method == Method::PUT {
-            set = change.asked::<overrides::OverrideRequest>()?;
-            set.wanted(live.now())?
-        } else {
-            lifted = change.asked()?;
-            Wanted::nothing_set(&lifted)?
-        };
-        let done = live.change_override(path.identity(), &values, &wanted, &by);
+        if method == Method::PUT {
+            let asked = change.asked::<overrides::OverrideRequest>()?;
+            let (wanted, set) = asked.wanted(live.now())?;
+            let done = live.change_override(path.identity(), &values, &wanted, &set, &by);
+            return Ok(document(&done.await?));
+        }
+        let asked = change.asked()?;
+        let wanted = Wanted::of(&asked)?;
+        let done = live.lift(path.identity(), &values, &wanted, &by);
         Ok(document(&done.await?))
     })
     .await

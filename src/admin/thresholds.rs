@@ -10,32 +10,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::json;
 
 use super::Options;
 use super::events::Kind;
 use super::events::changes::Bucket;
-use super::live::{Key, Live, in_force};
+use super::live::{Live, in_force};
 use crate::moments::moment;
 use tollgate_gateway::refusals::Spent;
 use tollgate_limit::{Claim, Timestamp, key, words};
 use tollgate_policy::Rule;
-
-/// What a key has used of its limit.
-#[derive(Debug, Serialize)]
-struct ThresholdEvent {
-    limit: String,
-    tier: Option<String>,
-    #[serde(flatten)]
-    key: Key,
-    percent: u8,
-    used: u64,
-    of: u64,
-    /// The currency in millionths of which both are counted; `null`: they are units.
-    currency: Option<String>,
-    /// The end of the window, by the clock of its store.
-    until: String,
-}
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -136,16 +120,12 @@ impl Live {
                 words::units(of, currency)
             );
         }
-        let event = ThresholdEvent {
-            limit: limit.name.to_string(),
-            tier: limit.tier.as_deref().map(str::to_owned),
-            key,
-            percent,
-            used,
-            of,
-            currency: currency.map(str::to_owned),
-            until: moment(spent.window_end),
-        };
+        // Without a currency the two numbers are units, with one they are its millionths.
+        let event = json!({
+            "limit": &*limit.name, "tier": limit.tier.as_deref(), "key": key.key, "name": key.name,
+            "percent": percent, "used": used, "of": of, "currency": currency,
+            "until": moment(spent.window_end),
+        });
         self.events.emit(Kind::Threshold, &event);
     }
 }

@@ -1,263 +1,125 @@
-//! Describes the changes of a reload: a line for each limit, route and upstream that was added,
-//! removed or changed.
+//! What differs between two configurations, in the lines by which `tollgate check` describes them: for
+//! a reload and for `tollgate diff`.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
-use tollgate_config::settings::Word as _;
-use tollgate_limit::{Limit, Role, words};
+use tollgate_config::Config;
 use tollgate_policy::routes::{Route, Target};
-use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
-use tollgate_policy::{Policy, Settle, SettleFrom};
+use tollgate_policy::{Policy, Rule};
 
-/// The differences between two policies, in at most [`LINES_MAX`] lines and one that counts the
-/// rest.
-pub(super) fn between(old: &Policy, new: &Policy) -> Vec<String> {
-    let mut lines = compare("limit", limits(old), limits(new));
-    lines.extend(compare("route", routes(old), routes(new)));
-    lines.extend(compare("upstream", upstreams(old), upstreams(new)));
-    if lines.len() > LINES_MAX {
-        let rest = lines.len() - LINES_MAX;
-        lines.truncate(LINES_MAX);
-        lines.push(format!("and {rest} more changes"));
-    }
-    lines
+/// A line that only one of two configurations has, or (without a mark) a heading above such lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// `-`: the old one has it; `+`: the new one; a blank: both have the heading.
+    pub(crate) mark: char,
+    pub(crate) line: String,
 }
 
-struct Item {
-    name: String,
-    parts: Vec<Part>,
-}
-
-struct Part {
-    name: &'static str,
-    value: String,
-    /// Whether the value is readable; otherwise the line only says that it differs.
-    readable: bool,
-}
-
-fn readable(name: &'static str, value: impl Into<String>) -> Part {
-    Part {
-        name,
-        value: value.into(),
-        readable: true,
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.mark, self.line)
     }
 }
 
-fn opaque(name: &'static str, value: impl Debug) -> Part {
-    Part {
-        name,
-        value: format!("{value:?}"),
-        readable: false,
+/// The lines that only one of them has, below their headings, and the routes and upstreams that differ
+/// in what no line says. The order of lines says nothing: a target of `over_limit` in another place is
+/// charged on other limits.
+pub(crate) fn between(old: &Config, new: &Config) -> Vec<Change> {
+    let (of_old, of_new) = (lines(old), lines(new));
+    let only = |of: &[Line], other: &[Line], mark: char| -> Vec<(Line, char)> {
+        let other: HashSet<&Line> = other.iter().collect();
+        let only = of.iter().filter(|line| !other.contains(line));
+        only.map(|line| (line.clone(), mark)).collect()
+    };
+    let mut below: BTreeMap<Vec<String>, Vec<Change>> = BTreeMap::new();
+    let removed = only(&of_old, &of_new, '-');
+    for (Line { under, text }, mark) in removed.into_iter().chain(only(&of_new, &of_old, '+')) {
+        let change = Change { mark, line: text };
+        below.entry(under).or_default().push(change);
     }
+    let mut changes = Vec::new();
+    let mut shown: Vec<String> = Vec::new();
+    for (under, changed) in below {
+        let pairs = under.iter().zip(&shown);
+        let common = pairs.take_while(|(one, other)| one == other).count();
+        changes.extend(under[common..].iter().map(|heading| Change {
+            mark: ' ',
+            line: heading.clone(),
+        }));
+        changes.extend(changed);
+        shown = under;
+    }
+    changes.extend(unsaid(&old.policy, &new.policy));
+    changes
 }
 
-fn compare(kind: &str, old: Vec<Item>, new: Vec<Item>) -> Vec<String> {
-    let before: HashMap<&str, &Item> = old.iter().map(|item| (&*item.name, item)).collect();
-    let after: HashSet<&str> = new.iter().map(|item| &*item.name).collect();
+/// A line of the description, and the headings above it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Line {
+    under: Vec<String>,
+    text: String,
+}
+
+fn lines(config: &Config) -> Vec<Line> {
+    let report = tollgate_config::report(config);
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut under: Vec<String> = Vec::new();
     let mut lines = Vec::new();
-    for Item { name, parts } in &new {
-        let Some(before) = before.get(&**name) else {
-            let first = parts.first().map_or("", |part| &part.value);
-            lines.push(format!("{kind} {name}: added: {first}"));
-            continue;
-        };
-        let pairs = before.parts.iter().zip(parts);
-        let changes: Vec<String> = pairs
-            .filter(|(before, after)| before.value != after.value)
-            .map(|(before, after)| match after.readable {
-                true => format!("{}: {} -> {}", after.name, before.value, after.value),
-                false => format!("{}: changed", after.name),
-            })
-            .collect();
-        if !changes.is_empty() {
-            lines.push(format!("{kind} {name}: {}", changes.join("; ")));
-        }
+    for text in report.lines().filter(|line| !line.trim().is_empty()) {
+        under.retain(|heading| indent(heading) < indent(text));
+        lines.push(Line {
+            under: under.clone(),
+            text: text.to_owned(),
+        });
+        // Other numbers make no other heading.
+        under.extend(text.split(": ").next().map(str::to_owned));
     }
-    let removed = old.iter().filter(|item| !after.contains(&*item.name));
-    lines.extend(removed.map(|item| format!("{kind} {}: removed", item.name)));
     lines
 }
 
-fn limits(policy: &Policy) -> Vec<Item> {
-    let rules: HashMap<_, _> = policy.rules.iter().map(|rule| (&rule.name, rule)).collect();
-    let item = |limit: &Arc<Limit>| {
-        let mut name = limit.name.to_string();
-        if let Some(tier) = &limit.tier {
-            name += &format!(" (tier {tier})");
-        }
-        if limit.role == Role::Candidate {
-            name += " (candidate)";
-        }
-        let mut parts = vec![
-            readable("numbers", limit.words()),
-            readable("mode", limit.mode.word()),
-            readable(
-                "enforce_for",
-                format!(
-                    "{}.{:02}% of keys",
-                    limit.enforce_for / 100,
-                    limit.enforce_for % 100
-                ),
-            ),
-            readable("store", limit.placement.word()),
-            readable("when_down", limit.when_down.word()),
-            readable("on_failover", limit.on_failover.word()),
-            readable("lease", limit.lease.to_string()),
-            readable("memory", format!("{} bytes", limit.memory)),
-        ];
-        if let Some(rule) = rules.get(&limit.name) {
-            parts.push(opaque("per", &rule.scope));
-            parts.push(opaque("cost", &rule.cost));
-            parts.push(opaque("prices", &rule.prices));
-            parts.extend(settle(rule.settle.as_ref()));
-            parts.push(opaque("count", &rule.count));
-            parts.push(opaque("refund_on", &rule.refund_on));
-            parts.push(readable("refuse_status", rule.refuse_status.as_str()));
-            let wait = words::span(rule.max_wait);
-            parts.push(readable("max_wait for reservations", wait));
-            let events = limit.events.iter().map(|percent| format!("{percent}%"));
-            parts.push(readable("events", events.collect::<Vec<_>>().join(", ")));
-        }
-        Item { name, parts }
+/// The limits, routes and upstreams of the same names whose settings differ where the description is silent.
+fn unsaid(old: &Policy, new: &Policy) -> Vec<Change> {
+    let before: HashMap<String, String> = all_settings(old).collect();
+    let differ =
+        all_settings(new).filter(|(name, now)| before.get(name).is_some_and(|then| then != now));
+    let change = |(name, _)| Change {
+        mark: '+',
+        line: format!("{name}: other settings"),
     };
-    policy.limits.iter().map(item).collect()
+    differ.map(change).collect()
 }
 
-/// Every setting of `settle`, by its key in the file.
-fn settle(settle: Option<&Settle>) -> [Part; 6] {
-    let names = [
-        "settle.from",
-        "settle.per",
-        "settle.estimate",
-        "settle.max",
-        "settle.broken_off_per",
-        "settle.untold",
-    ];
-    let Some(settle) = settle else {
-        return names.map(|name| readable(name, "none"));
-    };
-    let or_default = |value: Option<String>| value.unwrap_or_else(|| "default".to_owned());
-    let bytes = |per: u64| format!("{per} bytes");
-    let (from, per) = match &settle.from {
-        SettleFrom::Header(name) => (format!("header:{name}"), None),
-        SettleFrom::Bytes { per } => ("bytes".to_owned(), Some(bytes(*per))),
-        SettleFrom::Json(usage) => (format!("json:{}", usage.words()), None),
-    };
-    let (estimate, untold) = match settle.estimate {
-        Some(units) => (units.to_string(), "estimate"),
-        None => ("the cost is reserved".to_owned(), "the reservation"),
-    };
-    let untold = if settle.untold_costs_most {
-        "max"
-    } else {
-        untold
-    };
-    let max = (settle.most > 0).then(|| settle.most.to_string());
-    let mut values = [
-        from,
-        or_default(per),
-        estimate,
-        or_default(max),
-        or_default(settle.broken_off_per.map(bytes)),
-        untold.to_owned(),
-    ]
-    .into_iter();
-    names.map(|name| readable(name, values.next().unwrap_or_default()))
+fn all_settings(policy: &Policy) -> impl Iterator<Item = (String, String)> {
+    let limits = policy.rules.iter();
+    let limits = limits.map(|rule| (format!("limit {}", rule.name), handling(rule)));
+    let routes = policy.routes.iter();
+    let routes = routes.map(|route| (format!("route {}", route.name), settings(route)));
+    let upstreams = policy.upstreams.iter();
+    let upstreams = upstreams.map(|one| (format!("upstream {}", one.name), format!("{one:?}")));
+    limits.chain(routes).chain(upstreams)
 }
 
-fn routes(policy: &Policy) -> Vec<Item> {
-    let item = |route: &Route| {
-        let limits: Vec<String> = route
-            .limits
-            .iter()
-            .map(|limit| policy.rules[limit.rule].name.to_string())
-            .collect();
-        let costs: Vec<_> = route.limits.iter().map(|limit| &limit.cost).collect();
-        let target = match &route.target {
-            Target::Upstream(upstream) => policy.upstreams[*upstream].name.to_string(),
-            Target::Echo => "builtin:echo".to_owned(),
-            Target::Service => "the service".to_owned(),
-            Target::Fixed { status, .. } => format!("a fixed response {status}"),
-            Target::Redirect { status, .. } => format!("a redirect {status}"),
-        };
-        let own = match &route.target {
-            Target::Upstream(_) => String::new(),
-            own => format!("{own:?}"),
-        };
-        let parts = vec![
-            readable("target", target),
-            readable("limits", format!("[{}]", limits.join(", "))),
-            opaque("over_limit", &route.over_limit),
-            opaque("response", own),
-            opaque("cost", costs),
-            opaque("headers to match", &route.pattern.headers),
-            opaque("body to match", &route.pattern.body),
-            opaque("strip_prefix", &route.strip_prefix),
-            opaque("add_prefix", &route.add_prefix),
-            opaque("request_headers", &route.request_headers),
-            opaque("response_headers", &route.response_headers),
-            opaque("refusal", &route.refusal),
-            opaque("body", route.body_max),
-        ];
-        Item {
-            name: route.name.to_string(),
-            parts,
-        }
-    };
-    policy.routes.iter().map(item).collect()
+/// What a limit does besides what its lines say.
+fn handling(rule: &Rule) -> String {
+    let live = &rule.live;
+    let kept = (live.lease, live.memory, live.on_failover, live.enforce_for);
+    let given_back = (&rule.count, &rule.refund_on, rule.max_wait);
+    format!("{:?}", (kept, given_back, rule.refuse_status, &live.events))
 }
 
-fn upstreams(policy: &Policy) -> Vec<Item> {
-    let server = |server: &Server| {
-        let scheme = if server.tls.is_some() {
-            "https://"
-        } else {
-            "http://"
-        };
-        let place = match &server.address {
-            ServerAddress::Tcp(host, port) => format!("{scheme}{host}:{port}{}", server.base_path),
-            ServerAddress::Unix(path) => format!("unix:{}", path.display()),
-        };
-        match server.weight {
-            1 => place,
-            weight => format!("{place} (weight {weight})"),
-        }
+/// What a route does besides what its line says, without places in lists of the policy.
+fn settings(route: &Route) -> String {
+    let response = match &route.target {
+        Target::Upstream(_) => None,
+        own => Some(own),
     };
-    let item = |upstream: &Arc<Upstream>| {
-        let servers: Vec<String> = upstream.servers.iter().map(server).collect();
-        let Upstream {
-            http2,
-            early_hints,
-            proxy_protocol,
-            idle_connections,
-            pending,
-            queue_timeout,
-            ..
-        } = &**upstream;
-        let protocol = (http2, early_hints, proxy_protocol);
-        let queue = (idle_connections, pending, queue_timeout);
-        let parts = vec![
-            readable("servers", format!("[{}]", servers.join(", "))),
-            readable("connections", upstream.connections.to_string()),
-            opaque("balance", upstream.balance),
-            opaque("timeouts", upstream.timeouts),
-            opaque("health", &upstream.health),
-            opaque("eject", upstream.eject),
-            opaque("retries", (&upstream.retry, upstream.attempts)),
-            opaque("tls", &upstream.tls),
-            opaque("host", &upstream.host),
-            opaque("protocol", protocol),
-            opaque("queue", queue),
-            opaque("resolving", (upstream.resolve_every, upstream.slow_start)),
-        ];
-        Item {
-            name: upstream.name.to_string(),
-            parts,
-        }
-    };
-    policy.upstreams.iter().map(item).collect()
+    let headers = (
+        &route.pattern.headers,
+        &route.request_headers,
+        &route.response_headers,
+    );
+    let body = (&route.pattern.body, route.body_max, &route.refusal);
+    let path = (&route.strip_prefix, &route.add_prefix);
+    format!("{:?}", (response, headers, body, path))
 }
-
-const LINES_MAX: usize = 50;

@@ -3,14 +3,13 @@
 //! beside the state file, so that a restart keeps the names; otherwise
 //! those of the process before an upgrade, otherwise random.
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use super::StartError;
-use super::state_file::{beside, private};
+use super::state_file::{beside, private, replace_whole};
 use tollgate_config::Config;
 use tollgate_telemetry::access::KeyNames;
 
@@ -41,25 +40,15 @@ pub(super) fn of_gateway(
 }
 
 fn kept(file: &Path) -> io::Result<[u8; 16]> {
+    use io::ErrorKind::{NotFound, UnexpectedEof};
     match read(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        // A crash cut it off. It holds no units, only names.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => fs::remove_file(file)?,
+        // A crash may have cut it off.
+        Err(error) if matches!(error.kind(), NotFound | UnexpectedEof) => {}
         found => return found,
     }
-    // Written whole under another name first, so that the file is never seen incomplete.
-    let new = beside(file, &format!(".{}", std::process::id()));
-    let _ = fs::remove_file(&new);
-    let mut created = private().write(true).create_new(true).open(&new)?;
-    created.write_all(&random()?)?;
-    created.sync_all()?;
-    let linked = fs::hard_link(&new, file);
-    fs::remove_file(&new)?;
-    match linked {
-        // Another gateway was first: its names are used.
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => read(file),
-    }
+    let secret = random()?;
+    replace_whole(file, |new| new.write_all(&secret))?;
+    Ok(secret)
 }
 
 fn random() -> io::Result<[u8; 16]> {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::json;
 
-use super::changes;
+use super::changes::{self, Change};
 use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{ConfigSource, Core, mapped};
@@ -70,13 +70,6 @@ pub(super) struct Reloads {
     /// Stores of earlier configurations, until their last request has ended: dropping a store joins
     /// its thread, and a worker must not wait for that.
     retired: Vec<Arc<Backend>>,
-}
-
-#[derive(Serialize)]
-struct ReloadEvent<'e> {
-    good: bool,
-    generation: u64,
-    message: &'e str,
 }
 
 impl State {
@@ -156,11 +149,7 @@ impl Core {
             }
             false => metrics.reload_failed(),
         }
-        let event = ReloadEvent {
-            good,
-            generation,
-            message,
-        };
+        let event = json!({ "good": good, "generation": generation, "message": message });
         self.events.emit(Kind::Reload, &event);
     }
 
@@ -250,10 +239,6 @@ impl Core {
         if let Some(mark) = &mut mark {
             mark.serves()?;
         }
-        let mut changes = changes::between(&in_force.policy, &config.policy);
-        if config.admin.operators != in_force.admin.operators {
-            changes.push("admin.operators: changed".to_owned());
-        }
         // Settings that wait for a restart keep the values in force, so that the next reload
         // compares with those.
         let mut kept = config;
@@ -267,6 +252,11 @@ impl Core {
         (kept.admin, kept.log) = (with_operators_of(&in_force, &kept), in_force.log.clone());
         kept.traces.clone_from(&in_force.traces);
         let config = Arc::new(kept);
+        let mut changes = changes::between(&in_force, &config);
+        if config.admin.operators != in_force.admin.operators {
+            let line = "admin.operators: changed".to_owned();
+            changes.push(Change { mark: '+', line });
+        }
 
         let before = self.gateway.current.load_full();
         let mut state = self.state.lock();
@@ -324,9 +314,11 @@ impl Core {
         if !needs_restart.is_empty() {
             words += &format!("; these wait for a restart: {}", needs_restart.join(", "));
         }
-        for change in changes {
-            words.push('\n');
-            words.push_str(&change);
+        for change in changes.iter().take(CHANGES_MAX) {
+            words += &format!("\n{change}");
+        }
+        if changes.len() > CHANGES_MAX {
+            words += &format!("\nand {} more lines", changes.len() - CHANGES_MAX);
         }
         for warning in &config.warnings {
             tracing::warn!("{}", warning.strip_prefix("warning: ").unwrap_or(warning));
@@ -408,6 +400,9 @@ fn decide_listeners(config: &Config) -> &[DecideListener] {
 
 /// Whether the gateway orders its certificate; what it orders is taken up by a reload.
 const ACME: &str = "server.acme";
+
+/// The most lines of changes that a reload says.
+const CHANGES_MAX: usize = 50;
 
 /// How long a file must be unchanged before it is read.
 fn pause() {

@@ -33,31 +33,16 @@ pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
     let routes = routes.map(|route| needs_store(policy, route.limits.iter().map(|one| one.rule)));
     let rules = policy.domains.rules();
     let rules = rules.map(|rule| needs_store(policy, rule.limits.iter().copied()));
-    let parts = [
-        (
-            routes.collect::<Vec<_>>(),
-            "route answers 503",
-            "routes answer 503",
+    let needs: Vec<bool> = routes.chain(rules).collect();
+    let refused = needs.iter().filter(|needs| **needs).count();
+    let described = match refused {
+        0 => format!("{why}; {words}"),
+        _ => format!(
+            "{why}; {words}: {refused} of {} routes and rules for descriptors refuse",
+            needs.len()
         ),
-        (
-            rules.collect(),
-            "rule for descriptors refuses",
-            "rules for descriptors refuse",
-        ),
-    ];
-    let in_words = |(needs, each, some): &(Vec<bool>, &str, &str)| match needs
-        .iter()
-        .filter(|needs| **needs)
-        .count()
-    {
-        0 => String::new(),
-        count if count == needs.len() => format!(": every {each}"),
-        count => format!(": {count} of {} {some}", needs.len()),
     };
-    let described: String = parts.iter().map(in_words).collect();
-    let described = format!("{why}; {words}{described}");
-    let mut all = parts.iter().flat_map(|(needs, ..)| needs).peekable();
-    if all.peek().is_some() && all.all(|needs| *needs) {
+    if refused > 0 && refused == needs.len() {
         Standing::Fails(described)
     } else {
         Standing::Strained(described)

@@ -5,13 +5,13 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::listeners::Listeners;
 use super::reload::{Reloads, State};
-use super::watcher::Watcher;
 use super::{Core, Options, Origin, RunningGateway};
 use super::{key_names, mapped, state_file};
 use crate::acme;
@@ -149,7 +149,7 @@ pub(super) fn start_with(
     core.show_untrusted_proxy();
     core.show_certificate();
     let admin = core.serve_admin(admin)?;
-    let watcher = Watcher::start(&core).map_err(StartError::system(
+    let watcher = core.watch_files().map_err(StartError::system(
         "the thread that watches files cannot be started",
     ))?;
     let acme = core.keep_certificate().map_err(StartError::system(
@@ -194,6 +194,30 @@ fn addresses_of(bound: &[Bound]) -> Vec<Address> {
 }
 
 impl Core {
+    /// Starts the thread that looks for changed files; `None`: there is no file.
+    fn watch_files(self: &Arc<Self>) -> io::Result<Option<OwnThread>> {
+        if self.reloads.lock().watch.is_empty() {
+            return Ok(None);
+        }
+        let core = Arc::clone(self);
+        let watched = OwnThread::start("watch", move |mut stopped| async move {
+            loop {
+                let watching = Arc::clone(&core);
+                let look = async {
+                    tokio::time::sleep(WATCH_EVERY).await;
+                    // Reading a file may hang, for instance a pipe without a writer. The end of the
+                    // process does not wait for it.
+                    tokio::task::spawn_blocking(move || watching.look()).await
+                };
+                tokio::select! {
+                    _ = look => {}
+                    _ = stopped.wait_for(|stopped| *stopped) => return,
+                }
+            }
+        });
+        watched.map(Some)
+    }
+
     /// Starts the thread that orders and renews the certificate; `None`: the file does not say so.
     fn keep_certificate(self: &Arc<Self>) -> io::Result<Option<OwnThread>> {
         let (Some(tls), true) = (&self.tls, self.in_force().server.acme.is_some()) else {
@@ -243,6 +267,9 @@ impl Core {
         })
     }
 }
+
+/// The time between two looks at the files.
+const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {

@@ -15,7 +15,9 @@ pub(crate) struct Watch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    print: Print,
+    /// The hash of its content; `None`: it cannot be read. If two contents collide, only one reload is
+    /// missed until the next change; the seed is specific to the process.
+    print: Option<u64>,
     /// Its state, as the file system tells it without its content.
     state: Option<FileState>,
     /// How many checks still read it although its state is the same: a change within one tick of the
@@ -38,15 +40,6 @@ impl FileState {
             of.ctime_nsec(),
         )))
     }
-}
-
-/// The hash of a file's content. If two contents collide, only one reload is missed until the next
-/// change; the seed is specific to the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Print {
-    Unreadable,
-    Content { length: u64, hash: u64 },
-    Names { hash: u64 },
 }
 
 impl Watch {
@@ -128,22 +121,15 @@ impl Watch {
         }
     }
 
-    fn print(&self, file: &Path) -> Print {
+    fn print(&self, file: &Path) -> Option<u64> {
         match std::fs::read(file) {
-            Ok(content) => Print::Content {
-                length: content.len() as u64,
-                hash: self.seed.hash_one(content),
-            },
+            Ok(content) => Some(self.seed.hash_one(content)),
             // This is a pattern of an include, not a file: compare the names that it matches.
             Err(_) if file.to_string_lossy().contains('*') => {
-                match tollgate_config::matches(file) {
-                    Ok(files) => Print::Names {
-                        hash: self.seed.hash_one(files),
-                    },
-                    Err(_) => Print::Unreadable,
-                }
+                let files = tollgate_config::matches(file).ok()?;
+                Some(self.seed.hash_one(files))
             }
-            Err(_) => Print::Unreadable,
+            Err(_) => None,
         }
     }
 }

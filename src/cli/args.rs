@@ -32,7 +32,6 @@ pub(super) use running::*;
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) verb: Option<Verb>,
-    /// `run` without saying so.
     #[command(flatten)]
     pub(super) run: Run,
 }

@@ -1,7 +1,5 @@
 //! `tollgate diff`: shows the differences of two files in meaning, and in their effect on a log.
 
-use std::collections::{BTreeMap, HashSet};
-
 use serde_json::json;
 
 use tollgate_config::Config;
@@ -12,6 +10,7 @@ use super::args::{Diff, Format, LogOptions};
 use super::replay::options;
 use super::{BAD, load, print_out};
 use super::{Ended, Stop};
+use crate::app::changes;
 
 pub(super) fn diff(args: &Diff) -> Ended {
     if args.logs.is_empty() && (args.reading != LogOptions::default() || !args.fail_if.is_empty()) {
@@ -26,8 +25,7 @@ pub(super) fn diff(args: &Diff) -> Ended {
     let (Ok(old), Ok(new)) = (read(&args.old), read(&args.new)) else {
         return Ok(BAD);
     };
-    let (removed, added) = (lines(&old), lines(&new));
-    let changes = changes(&removed, &added);
+    let changes = changes::between(&old, &new);
     let new_buckets = new_buckets(&old, &new);
     let mut judged_otherwise = false;
     let mut on_log = None;
@@ -47,8 +45,8 @@ pub(super) fn diff(args: &Diff) -> Ended {
     let printed = match args.format {
         Format::Human => {
             let mut text = String::new();
-            for (mark, line) in &changes {
-                text.push_str(&format!("{mark} {line}\n"));
+            for change in &changes {
+                text.push_str(&format!("{change}\n"));
             }
             if changes.is_empty() {
                 text.push_str("They mean the same.\n");
@@ -69,8 +67,8 @@ pub(super) fn diff(args: &Diff) -> Ended {
         }
         Format::Json => {
             let side = |wanted: char| -> Vec<&str> {
-                let of = changes.iter().filter(|(mark, _)| *mark == wanted);
-                of.map(|(_, line)| line.trim()).collect()
+                let of = changes.iter().filter(|change| change.mark == wanted);
+                of.map(|change| change.line.trim()).collect()
             };
             let mut document = json!({
                 "same": changes.is_empty(),
@@ -112,56 +110,4 @@ fn new_buckets(old: &Config, new: &Config) -> Vec<String> {
     };
     let others = new.policy.rules.iter().filter(is_other);
     others.map(|rule| rule.name.to_string()).collect()
-}
-
-#[derive(PartialEq, Eq, Hash)]
-struct Line {
-    under: Vec<String>,
-    text: String,
-}
-
-fn lines(config: &Config) -> Vec<Line> {
-    let report = tollgate_config::report(config);
-    let indent = |line: &str| line.len() - line.trim_start().len();
-    let mut under: Vec<String> = Vec::new();
-    let mut lines = Vec::new();
-    for text in report.lines().filter(|line| !line.trim().is_empty()) {
-        under.retain(|heading| indent(heading) < indent(text));
-        lines.push(Line {
-            under: under.clone(),
-            text: text.to_owned(),
-        });
-        // Other numbers make no other heading.
-        under.extend(text.split(": ").next().map(str::to_owned));
-    }
-    lines
-}
-
-/// The lines that only one of them has, below their headings: `-` for the old one, `+` for the new one.
-/// Their order says nothing: a target of `over_limit` in another place is charged on other limits.
-fn changes<'l>(old: &'l [Line], new: &'l [Line]) -> Vec<(char, &'l str)> {
-    let (of_old, of_new): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
-    let removed = old.iter().filter(|line| !of_new.contains(line));
-    let added = new.iter().filter(|line| !of_old.contains(line));
-    let mut below: BTreeMap<&[String], Vec<(char, &str)>> = BTreeMap::new();
-    for (mark, line) in removed
-        .map(|line| ('-', line))
-        .chain(added.map(|line| ('+', line)))
-    {
-        let changes = below.entry(&line.under).or_default();
-        changes.push((mark, &line.text));
-    }
-    let mut changes = Vec::new();
-    let mut shown: &[String] = &[];
-    for (under, changed) in below {
-        let common = under
-            .iter()
-            .zip(shown)
-            .take_while(|(one, other)| one == other);
-        let headings = under[common.count()..].iter();
-        changes.extend(headings.map(|heading| (' ', heading.as_str())));
-        changes.extend(changed);
-        shown = under;
-    }
-    changes
 }

@@ -1,29 +1,43 @@
-//! The admin listener of a running gateway: its address, and one request to it, without an HTTP
-//! library.
+//! A running gateway, and one request at a time to its admin listener.
 
-mod whereabouts;
-
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::cell::Cell;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use socket2::{Domain, SockAddr, Socket, Type};
-use tokio::time::Instant;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use serde::de::DeserializeOwned;
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::token::{NOT_SENT, Token};
+use crate::outbound::{self, Stream};
 use tollgate_config::settings::Listener;
-pub(super) use whereabouts::Whereabouts;
 
+pub(super) struct Gateway {
+    pub(super) name: String,
+    pub(super) place: Place,
+    /// How long it may take for a response, with the look-up of its name.
+    pub(super) timeout: Duration,
+}
+
+/// Where an admin listener is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Tcp(SocketAddr),
+    /// `HOST:PORT`. A name is looked up when its gateway is asked: a name without an address is the
+    /// fault of one gateway, and the others are asked.
+    Tcp(String),
     Unix(PathBuf),
 }
 
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Tcp(address) => f.write_str(address),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -32,48 +46,35 @@ impl std::fmt::Display for Place {
 impl From<Listener> for Place {
     fn from(listener: Listener) -> Self {
         match listener {
-            Listener::Tcp { address, .. } => Self::Tcp(reachable(address)),
+            Listener::Tcp { address, .. } => Self::Tcp(reachable(address).to_string()),
             Listener::Unix(path) => Self::Unix(path),
         }
     }
 }
 
 impl Place {
-    /// Whether no other machine can read what is sent there.
-    pub(super) fn is_local(&self) -> bool {
-        match self {
-            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Self::Unix(_) => true,
+    /// The listener called `name`: `127.0.0.1:9180`, `gateway.internal:9180`, `unix:/run/admin.sock`.
+    pub(super) fn named(name: &str) -> Result<Self, String> {
+        if let Some(path) = name.strip_prefix("unix:") {
+            return Ok(Self::Unix(path.into()));
+        }
+        let text = name.strip_prefix("http://").unwrap_or(name);
+        let text = text.trim_end_matches('/');
+        let is_other = |c: char| c.is_whitespace() || c.is_control() || "/@?#".contains(c);
+        match text.rsplit_once(':') {
+            Some((host, port))
+                if !host.is_empty() && !host.contains(is_other) && port.parse::<u16>().is_ok() =>
+            {
+                Ok(Self::Tcp(text.to_owned()))
+            }
+            _ => Err(format!(
+                "--admin: `{name}` is no listener: HOST:PORT or unix:PATH"
+            )),
         }
     }
-
-    /// Connects `within` this time for one request, which may take until `until`.
-    pub(super) fn connect(&self, within: Duration, until: Instant) -> io::Result<Connection> {
-        let (stream, host) = match self {
-            Self::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, within)?;
-                (Socket::from(stream), address.to_string())
-            }
-            Self::Unix(path) => (connect_unix(path, within)?, "localhost".to_owned()),
-        };
-        Ok(Connection {
-            stream,
-            host,
-            until,
-        })
-    }
 }
 
-/// Connects to a Unix socket. While its backlog is full, Linux waits as long as for a write;
-/// [`Socket::connect_timeout`] would fail at once, because such a connection is never in progress.
-fn connect_unix(path: &Path, within: Duration) -> io::Result<Socket> {
-    let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    stream.set_write_timeout(Some(within))?;
-    stream.connect(&SockAddr::unix(path)?)?;
-    Ok(stream)
-}
-
-/// A listener on all addresses is queried on the loopback address.
+/// A listener on all addresses is asked on the loopback address.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -84,127 +85,265 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-pub(super) struct Request<'r> {
-    pub(super) method: &'r str,
-    pub(super) path: &'r str,
-    /// A JSON document, if something is to be changed.
-    pub(super) change: Option<&'r str>,
-}
-
-impl<'r> Request<'r> {
-    pub(super) const fn read(path: &'r str) -> Self {
-        Self {
-            method: "GET",
-            path,
-            change: None,
-        }
-    }
-}
-
-/// A connection for one request, on which no read or write lasts longer than until a moment.
-pub(super) struct Connection {
-    stream: Socket,
+/// A connection to a gateway.
+struct Connected {
+    stream: Stream,
     host: String,
-    until: Instant,
+    /// The address; `None`: it is a Unix socket.
+    address: Option<IpAddr>,
 }
 
-impl Connection {
-    /// Sends the request; returns the status and the body.
-    pub(super) fn ask(
-        mut self,
-        request: &Request<'_>,
-        token: Option<&str>,
-    ) -> io::Result<(u16, String)> {
-        let Request {
-            method,
-            path,
-            change,
-        } = request;
-        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
-        if let Some(token) = token {
-            text += &format!("Authorization: Bearer {token}\r\n");
+impl Gateway {
+    /// The status and the text at `path`.
+    pub(super) fn text(&self, path: &str) -> Result<(StatusCode, String), String> {
+        self.ask(Request::get(path), None, None)
+    }
+
+    /// The document at `path`; an error says why the gateway gives none.
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
+        let (status, body) = self.text(path)?;
+        document_of(status, &body)
+    }
+
+    /// Asks for a change; an error says why it is not made, or not known to be made.
+    pub(super) fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        token: Option<&Token>,
+        body: &str,
+    ) -> Result<T, String> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(CONTENT_TYPE, "application/json");
+        let (status, body) = self.ask(request, Some(body), token)?;
+        document_of(status, &body)
+    }
+
+    /// Sends a request; `change`: the body of one that changes something.
+    fn ask(
+        &self,
+        request: http::request::Builder,
+        change: Option<&str>,
+        token: Option<&Token>,
+    ) -> Result<(StatusCode, String), String> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        let is_connected = Cell::new(false);
+        let asked = async {
+            let until = Instant::now() + self.timeout;
+            let asking = async {
+                let connected = self.connect(token, until).await?;
+                is_connected.set(true);
+                answer(connected, request, change, token).await
+            };
+            let late = |_| Err(format!("no response {}", within(self.timeout)));
+            timeout_at(until, asking).await.unwrap_or_else(late)
+        };
+        let asked = runtime.block_on(asked);
+        // The thread that looks a name up waits as long as the system has it wait.
+        runtime.shutdown_background();
+        let doubt = match change.is_some() && is_connected.get() {
+            true => "; the change may have been made",
+            false => "",
+        };
+        asked.map_err(|why| why + doubt)
+    }
+
+    /// Connects to the first address that takes a connection, of those that the token may be sent to.
+    /// Each has its share of the time that is left, for one that drops packets.
+    async fn connect(&self, token: Option<&Token>, until: Instant) -> Result<Connected, String> {
+        let name = match &self.place {
+            Place::Tcp(name) => name,
+            Place::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(no_response)?;
+                return Ok(Connected {
+                    stream: Box::pin(stream),
+                    host: "localhost".to_owned(),
+                    address: None,
+                });
+            }
+        };
+        let found = lookup_host(name).await;
+        let found =
+            found.map_err(|error| format!("no response: its name is not found: {error}"))?;
+        let found: Vec<SocketAddr> = found.map(reachable).collect();
+        let mut why = "no response: its name has no address".to_owned();
+        for (place, address) in found.iter().enumerate() {
+            if token.is_some_and(|token| token.for_address(Some(address.ip())).is_none()) {
+                why = NOT_SENT.to_owned();
+                continue;
+            }
+            let left = u32::try_from(found.len() - place).unwrap_or(u32::MAX);
+            let share = until.saturating_duration_since(Instant::now()) / left;
+            match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    return Ok(Connected {
+                        stream: Box::pin(stream),
+                        host: address.to_string(),
+                        address: Some(address.ip()),
+                    });
+                }
+                Ok(Err(error)) => why = no_response(error),
+                Err(_) => why = format!("no response {}", within(self.timeout)),
+            }
         }
-        if let Some(body) = change {
-            let length = body.len();
-            text += &format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
-        }
-        text += "Connection: close\r\n\r\n";
-        text += change.unwrap_or_default();
-        self.write_all(text.as_bytes())?;
-        let mut response = Vec::new();
-        self.take(RESPONSE_MAX).read_to_end(&mut response)?;
-        parsed(&response)
-    }
-
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        // A socket takes zero microseconds for no limit.
-        match left.as_micros() == 0 {
-            true => Err(io::ErrorKind::TimedOut.into()),
-            false => Ok(Some(left)),
-        }
+        Err(why)
     }
 }
 
-impl Read for Connection {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(into)
+async fn answer(
+    connected: Connected,
+    mut request: http::request::Builder,
+    change: Option<&str>,
+    token: Option<&Token>,
+) -> Result<(StatusCode, String), String> {
+    let Connected {
+        stream,
+        host,
+        address,
+    } = connected;
+    if let Some(token) = token.and_then(|token| token.for_address(address)) {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
+    let body = Bytes::copy_from_slice(change.unwrap_or_default().as_bytes());
+    let request = request.body(Full::new(body)).map_err(no_response)?;
+    let exchanged = outbound::exchange(stream, &host, request).await;
+    let (response, _connection) = exchanged.map_err(no_response)?;
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, RESPONSE_MAX).collect().await;
+    let body = body.map_err(no_response)?.to_bytes();
+    Ok((head.status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-impl Write for Connection {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn no_response(error: impl fmt::Display) -> String {
+    format!("no response: {error}")
 }
 
-fn parsed(response: &[u8]) -> io::Result<(u16, String)> {
-    let response = String::from_utf8_lossy(response);
-    let status = response
-        .strip_prefix("HTTP/1.1 ")
-        .and_then(|rest| rest.get(..3))
-        .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "this is not an HTTP response")
-        })?;
-    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status, body.to_owned()))
-}
-
-/// That there is no response, and why. The system's own words for a time-out do not say that it is
-/// one: `late` takes their place.
-pub(super) fn no_response(error: &io::Error, late: &str) -> String {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no response {late}"),
-        _ => format!("no response: {error}"),
-    }
-}
-
-pub(super) fn within(span: Duration) -> String {
+fn within(span: Duration) -> String {
     match span.subsec_millis() {
         0 => format!("within {} s", span.as_secs()),
         _ => format!("within {} ms", span.as_millis()),
     }
 }
 
-const RESPONSE_MAX: u64 = 16 << 20;
+fn document_of<T: DeserializeOwned>(status: StatusCode, body: &str) -> Result<T, String> {
+    if status != StatusCode::OK {
+        return Err(reason(body));
+    }
+    serde_json::from_str(body).map_err(|error| {
+        format!(
+            "its response cannot be read (is this an admin listener, and of the same version?): {error}"
+        )
+    })
+}
+
+/// The reason in a problem document, or the text itself.
+fn reason(body: &str) -> String {
+    let problem: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    problem
+        .and_then(|problem| problem.get("detail")?.as_str().map(str::to_owned))
+        .unwrap_or_else(|| body.trim().to_owned())
+}
+
+const RESPONSE_MAX: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+
+    use serde_json::Value;
+
     use super::*;
 
-    #[test]
-    fn a_response_is_read_to_its_status_and_body() {
-        let good = parsed(b"HTTP/1.1 503 x\r\na: b\r\n\r\n[-] draining\n").expect("a response");
-        assert_eq!(good, (503, "[-] draining\n".to_owned()));
-        for bad in [&b""[..], b"HTTP/1.1 ", b"SSH-2.0", b"HTTP/1.1 \xff\xff\xff"] {
-            assert!(parsed(bad).is_err());
+    fn gateway(place: &str, timeout: u64) -> Gateway {
+        Gateway {
+            name: "it".to_owned(),
+            place: Place::named(place).expect("a listener"),
+            timeout: Duration::from_millis(timeout),
         }
+    }
+
+    #[test]
+    fn gateway_text_that_is_no_listener_is_told_from_a_name_to_be_looked_up() {
+        for good in ["gw-1.internal:9180", "http://[::]:9/", "::1:9", "0.0.0.0:9"] {
+            assert!(matches!(Place::named(good), Ok(Place::Tcp(_))), "{good}");
+        }
+        let unix = Place::Unix("/run/x".into());
+        assert_eq!(Place::named("unix:/run/x"), Ok(unix));
+        for wrong in [
+            "",
+            "nonsense",
+            ":9",
+            "a:",
+            "a:b",
+            "a:99999",
+            "a b:9",
+            "https://a:9",
+            "a/b:9",
+        ] {
+            let message = Place::named(wrong).expect_err(wrong);
+            assert!(message.contains("is no listener: HOST:PORT"), "{message}");
+        }
+    }
+
+    #[test]
+    fn gateway_on_every_address_is_asked_on_the_loopback() {
+        for (all, one) in [("0.0.0.0:9", "127.0.0.1:9"), ("[::]:9", "[::1]:9")] {
+            assert_eq!(reachable(all.parse().expect("an address")).to_string(), one);
+        }
+    }
+
+    /// Its backlog takes the connection.
+    #[test]
+    fn gateway_that_is_silent_is_told_in_words_and_of_a_change_that_it_may_have_been_made() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address").to_string();
+        let gateway = gateway(&address, 50);
+        let read = gateway.get::<Value>("/readyz");
+        assert_eq!(read, Err("no response within 50 ms".to_owned()));
+        let changed = gateway.change::<Value>(Method::PUT, "/", None, "{}");
+        let words = "no response within 50 ms; the change may have been made";
+        assert_eq!(changed, Err(words.to_owned()));
+        assert_eq!(within(Duration::from_secs(5)), "within 5 s");
+    }
+
+    /// A gateway that sends a byte now and then, and never a whole response.
+    #[test]
+    fn gateway_that_responds_bit_by_bit_is_given_up_after_the_time_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address").to_string();
+        let slow = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            // Without a limit for the whole request the client waits for all of them.
+            let head = b"HTTP/1.1 200 OK\r\nx: "
+                .iter()
+                .chain(std::iter::repeat(&b'x'));
+            let sent = head.take(200).take_while(|byte| {
+                std::thread::sleep(Duration::from_millis(10));
+                stream.write_all(&[**byte]).is_ok()
+            });
+            sent.count()
+        });
+        let late = gateway(&address, 100).get::<Value>("/readyz");
+        assert_eq!(late, Err("no response within 100 ms".to_owned()));
+        assert!(slow.join().expect("no panic") < 200);
+    }
+
+    /// A response of a public listener, which is no document of the admin API.
+    #[test]
+    fn gateway_document_without_a_format_may_come_from_another_listener() {
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "it is only read")]
+        struct Document {
+            format: u32,
+        }
+        let read = document_of::<Document>(StatusCode::OK, "{}");
+        let why = read.expect_err("it lacks the format");
+        assert!(why.contains("is this an admin listener"), "{why}");
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use http::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::args::{Caller, Change, ChangedBy, KeyChange, KeyShow, KeyVerb};
-use super::listeners::{self, Gateway};
+use super::args::{Caller, ChangedBy, KeyChange, KeyShow, KeyVerb};
+use super::gateway::Gateway;
+use super::listeners;
 use super::token::Token;
 use super::{Ended, Stop};
 use super::{overrides, why};
@@ -29,17 +31,7 @@ pub(super) fn key(verb: &KeyVerb) -> (&'static str, Ended) {
 
 fn show(args: &KeyShow) -> Ended {
     let path = path(&args.caller);
-    // A read needs no token, so that one of the environment which cannot be sent is no error. To an
-    // operator who shows one the gateway names the listed caller that was probably meant.
-    let token = match Token::find(args.token_file.as_deref()) {
-        Ok(token) => token,
-        Err(why) if args.token_file.is_some() => return Err(Stop::Misuse(why)),
-        Err(why) => {
-            tell!("tollgate key show: no token is sent: {why}");
-            None
-        }
-    };
-    let ask = |gateway: &Gateway| gateway.read::<CallerBuckets>(&path, token.as_ref());
+    let ask = |gateway: &Gateway| gateway.get::<CallerBuckets>(&path);
     listeners::ask_each("key show", "caller", &args.asked, ask, words)
 }
 
@@ -55,12 +47,13 @@ fn path(caller: &Caller) -> String {
 fn reset(args: &KeyChange) -> Ended {
     let change = ChangeRequest {
         verb: "key reset",
-        method: "POST",
+        method: Method::POST,
         action: "reset",
         member: "reset",
         caller: &args.key.caller,
         limit: args.key.limit.as_deref(),
-        body: change_body(&args.change, []),
+        reason: &args.change.reason,
+        body: serde_json::json!({}),
     };
     change.ask_each(&args.change.by, reset_words)
 }
@@ -68,30 +61,16 @@ fn reset(args: &KeyChange) -> Ended {
 /// A change of a caller's buckets or limits that each gateway is asked for.
 pub(super) struct ChangeRequest<'c> {
     pub(super) verb: &'static str,
-    pub(super) method: &'static str,
+    pub(super) method: Method,
     /// The last part of the path.
     pub(super) action: &'static str,
     /// The member of a JSON output that has a gateway's response.
     pub(super) member: &'static str,
     pub(super) caller: &'c Caller,
     pub(super) limit: Option<&'c str>,
+    pub(super) reason: &'c str,
+    /// What is asked for besides.
     pub(super) body: serde_json::Value,
-}
-
-/// A member of a change; `None`: it is left out, because another version may not know it.
-pub(super) type Member = (&'static str, Option<serde_json::Value>);
-
-pub(super) fn change_body(
-    change: &Change,
-    more: impl IntoIterator<Item = Member>,
-) -> serde_json::Value {
-    let mut body = serde_json::json!({ "reason": change.reason, "dry_run": change.by.dry_run });
-    for (member, value) in more {
-        if let Some(value) = value {
-            body[member] = value;
-        }
-    }
-    body
 }
 
 impl ChangeRequest<'_> {
@@ -102,9 +81,9 @@ impl ChangeRequest<'_> {
         words: impl Fn(&mut String, &str, &T) -> std::fmt::Result,
     ) -> Ended {
         let token = Token::find(by.token_file.as_deref()).map_err(Stop::Misuse)?;
-        if let Some(limit) = self.limit {
-            self.body["limit"] = limit.into();
-        }
+        self.body["reason"] = self.reason.into();
+        self.body["dry_run"] = by.dry_run.into();
+        self.body["limit"] = self.limit.into();
         let path = format!("{}/{}", path(self.caller), self.action);
         let mut stores = (by.asked.gateways.listeners.admin.len() > 1).then(Stores::default);
         let ask = |gateway: &Gateway| {
@@ -112,7 +91,7 @@ impl ChangeRequest<'_> {
                 self.body["in_store"] = stores.is_first(gateway)?.into();
             }
             let body = self.body.to_string();
-            gateway.change(self.method, &path, token.as_ref(), &body)
+            gateway.change(self.method.clone(), &path, token.as_ref(), &body)
         };
         listeners::ask_each(self.verb, self.member, &by.asked, ask, words)
     }
@@ -189,10 +168,7 @@ fn words(to: &mut String, gateway: &str, buckets_of: &CallerBuckets) -> std::fmt
                 refused.key.words(),
                 refused.since,
                 refused.count,
-                why::words_now(
-                    &refused.now,
-                    refused.overridden.as_ref().and_then(Option::as_ref)
-                )
+                why::words_now(&refused.now, refused.overridden.as_ref())
             )?;
         }
         if partly.refused.is_empty() {

@@ -9,6 +9,7 @@ use tollgate_telemetry::access::KeyNames;
 
 use super::Stop;
 use super::args::Explain;
+use super::gateway::Gateway;
 use super::listeners;
 use crate::admin::keys::Bucket;
 use crate::admin::live::Now;
@@ -18,7 +19,7 @@ use crate::app;
 pub(super) struct Lookup {
     names: Option<KeyNames>,
     /// The running gateway, if it is to be asked.
-    gateway: Option<listeners::Gateway>,
+    gateway: Option<Gateway>,
 }
 
 impl Lookup {
@@ -63,7 +64,7 @@ impl Lookup {
     }
 }
 
-fn gateway(args: &Explain) -> Result<Option<listeners::Gateway>, Stop> {
+fn gateway(args: &Explain) -> Result<Option<Gateway>, Stop> {
     if !args.live {
         return Ok(None);
     }

@@ -3,25 +3,55 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
+use http::Method;
+use serde_json::{Value, json};
 
-use super::args::{Caller, ChangedKey, KeyBlock, KeyChange, KeyGrant, KeyRaise, Lasts};
-use super::key::{ChangeRequest, Member, change_body, notes};
+use super::args::{Caller, Change, ChangedKey, KeyBlock, KeyChange, KeyGrant, KeyRaise};
+use super::key::{ChangeRequest, notes};
 use super::{Ended, why};
 use crate::admin::overrides::Changed;
 
 pub(super) fn raise(args: &KeyRaise) -> Ended {
-    let numbers = [
-        ("rate", args.rate.as_deref().map(Value::from)),
-        ("burst", args.burst.map(Value::from)),
-        ("in_flight", args.in_flight.map(Value::from)),
-        ("unlimited", args.unlimited.then(|| Value::from(true))),
-    ];
-    let body = change_body(
-        &args.change,
-        numbers.into_iter().chain(lasting(&args.lasts)),
-    );
-    change("key raise", "PUT", &args.key, body).ask_each(&args.change.by, words)
+    let body = json!({
+        "rate": args.rate,
+        "burst": args.burst,
+        "in_flight": args.in_flight,
+        "unlimited": args.unlimited,
+        "for": args.lasts.lasts,
+        "until": args.lasts.until,
+    });
+    changed("key raise", Method::PUT, &args.key, &args.change, body)
+}
+
+pub(super) fn block(args: &KeyBlock) -> Ended {
+    let body = json!({ "block": true, "for": args.lasts.lasts, "until": args.lasts.until });
+    changed("key block", Method::PUT, &args.key, &args.change, body)
+}
+
+pub(super) fn lift(args: &KeyChange) -> Ended {
+    let body = json!({});
+    changed("key lift", Method::DELETE, &args.key, &args.change, body)
+}
+
+/// Asks each gateway to change the override of a caller.
+fn changed(
+    verb: &'static str,
+    method: Method,
+    key: &ChangedKey,
+    change: &Change,
+    body: Value,
+) -> Ended {
+    let request = ChangeRequest {
+        verb,
+        method,
+        action: "override",
+        member: "changed",
+        caller: &key.caller,
+        limit: key.limit.as_deref(),
+        reason: &change.reason,
+        body,
+    };
+    request.ask_each(&change.by, words)
 }
 
 pub(super) fn grant(args: &KeyGrant) -> Ended {
@@ -31,51 +61,17 @@ pub(super) fn grant(args: &KeyGrant) -> Ended {
         identity: identity.clone(),
         values: values.to_vec(),
     };
-    let change = ChangeRequest {
+    let request = ChangeRequest {
         verb: "key grant",
-        method: "POST",
+        method: Method::POST,
         action: "grant",
         member: "changed",
         caller: &caller,
         limit: Some(&args.limit),
-        body: serde_json::json!({ "reason": args.reason, "dry_run": args.by.dry_run, "units": units }),
+        reason: &args.reason,
+        body: json!({ "units": units }),
     };
-    change.ask_each(&args.by, words)
-}
-
-pub(super) fn block(args: &KeyBlock) -> Ended {
-    let block = [("block", Some(Value::from(true)))];
-    let body = change_body(&args.change, block.into_iter().chain(lasting(&args.lasts)));
-    change("key block", "PUT", &args.key, body).ask_each(&args.change.by, words)
-}
-
-pub(super) fn lift(args: &KeyChange) -> Ended {
-    let body = change_body(&args.change, []);
-    change("key lift", "DELETE", &args.key, body).ask_each(&args.change.by, words)
-}
-
-fn lasting(lasts: &Lasts) -> [Member; 2] {
-    [
-        ("for", lasts.lasts.as_deref().map(Value::from)),
-        ("until", lasts.until.as_deref().map(Value::from)),
-    ]
-}
-
-fn change<'c>(
-    verb: &'static str,
-    method: &'static str,
-    key: &'c ChangedKey,
-    body: Value,
-) -> ChangeRequest<'c> {
-    ChangeRequest {
-        verb,
-        method,
-        action: "override",
-        member: "changed",
-        caller: &key.caller,
-        limit: key.limit.as_deref(),
-        body,
-    }
+    request.ask_each(&args.by, words)
 }
 
 fn words(to: &mut String, gateway: &str, done: &Changed) -> std::fmt::Result {

@@ -3,11 +3,13 @@
 
 use std::fmt::Write;
 
+use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::args::{GatewaysAndFormat, Health, LogLevel};
-use super::listeners::{self, Gateway};
+use super::gateway::Gateway;
+use super::listeners;
 use super::token::Token;
 use super::{BAD, Ended, GOOD, Stop, print_out};
 use crate::admin::audit::Entries;
@@ -22,19 +24,17 @@ pub(super) fn log_level(args: &LogLevel) -> Ended {
         None => None,
     };
     let change = args.level.as_ref().map(|level| {
-        let mut body = serde_json::json!({
+        let body = serde_json::json!({
             "level": level,
             "reason": args.reason,
+            "for": args.lasts,
             "dry_run": args.dry_run,
         });
-        if let Some(lasts) = &args.lasts {
-            body["for"] = lasts.as_str().into();
-        }
         body.to_string()
     });
     let ask = |gateway: &Gateway| match &change {
         None => gateway.get::<Level>(LOG_LEVEL),
-        Some(body) => gateway.change("PUT", LOG_LEVEL, token.as_ref(), body),
+        Some(body) => gateway.change(Method::PUT, LOG_LEVEL, token.as_ref(), body),
     };
     let words = |to: &mut String, gateway: &str, level: &Level| {
         to.write_str(&level_words(gateway, level, args.dry_run))
@@ -105,7 +105,7 @@ pub(super) fn health(args: &Health) -> Ended {
         match gateway.text(path) {
             Ok((status, body)) => {
                 print_out(&body);
-                if status != 200 {
+                if status != StatusCode::OK {
                     all = BAD;
                 }
             }

@@ -1,8 +1,8 @@
 //! The bearer token of an operator, and the gateways it is sent to.
 
+use std::net::IpAddr;
 use std::path::Path;
 
-use super::gateway::Place;
 use super::load;
 
 /// It has no debug form, because it is a secret.
@@ -48,17 +48,10 @@ impl Token {
         }))
     }
 
-    #[cfg(test)]
-    pub(super) fn of_the_environment(text: &str) -> Self {
-        Self {
-            text: text.to_owned(),
-            everywhere: false,
-        }
-    }
-
-    /// The token for a request to `place`; `None`: it is not sent there.
-    pub(super) fn for_place(&self, place: &Place) -> Option<&str> {
-        (self.everywhere || place.is_local()).then_some(&self.text)
+    /// The token for a request to an address, or to a Unix socket (`None`); `None`: it is not sent there.
+    pub(super) fn for_address(&self, address: Option<IpAddr>) -> Option<&str> {
+        let is_local = address.is_none_or(|address| address.to_canonical().is_loopback());
+        (self.everywhere || is_local).then_some(&self.text)
     }
 }
 
@@ -81,27 +74,25 @@ mod tests {
 
     #[test]
     fn token_of_the_environment_is_not_sent_over_a_network() {
-        let address = |text: &str| Place::Tcp(text.parse().expect("an address"));
-        let local = [
-            Place::Unix("/run/admin.sock".into()),
-            address("127.0.0.1:9180"),
-            address("127.8.8.8:9180"),
-            address("[::1]:9180"),
-            address("[::ffff:127.0.0.1]:9180"),
-        ];
-        for place in &local {
-            assert_eq!(token(false).for_place(place), Some("secret"), "{place}");
+        let address = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
+        let local = ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"].map(address);
+        for place in local.into_iter().chain([None]) {
+            let sent = token(false).for_address(place).map(str::to_owned);
+            assert_eq!(sent.as_deref(), Some("secret"), "{place:?}");
         }
-        let remote = [
-            address("192.0.2.1:9180"),
-            address("10.0.0.1:9180"),
-            address("[2001:db8::1]:9180"),
-            address("[fe80::1]:9180"),
-            address("[::ffff:10.0.0.1]:9180"),
-        ];
-        for place in &remote {
-            assert_eq!(token(false).for_place(place), None, "{place}");
-            assert_eq!(token(true).for_place(place), Some("secret"), "{place}");
+        for text in [
+            "192.0.2.1",
+            "10.0.0.1",
+            "2001:db8::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+        ] {
+            assert_eq!(token(false).for_address(address(text)), None, "{text}");
+            assert_eq!(
+                token(true).for_address(address(text)),
+                Some("secret"),
+                "{text}"
+            );
         }
     }
 }

@@ -25,7 +25,8 @@ pub fn written(
     choice: &Choice,
     evidence: &[String],
 ) -> Result<(String, String), String> {
-    let mut document = parsed(text)?;
+    let parsed = text.parse::<DocumentMut>();
+    let mut document = parsed.map_err(|error| error.to_string())?;
     let mode = |name: &str| {
         let mode = document.get("limits")?.get(name)?.get("mode");
         let mode = mode.and_then(Item::as_str);
@@ -88,11 +89,6 @@ fn add_caller(document: &mut DocumentMut, source: &str) {
         caller["when_missing"] = value("use:address");
         identities["caller"] = Item::Table(caller);
     }
-}
-
-fn parsed(text: &str) -> Result<DocumentMut, String> {
-    let parsed = text.parse();
-    parsed.map_err(|error: toml_edit::TomlError| error.to_string())
 }
 
 /// The file laid out evenly: one blank around `=`, one blank line between tables; comments stay.
@@ -194,7 +190,9 @@ fn limit(per: &str, choice: &Choice, evidence: &[String]) -> Table {
     limit["burst"] = value(signed(choice.burst));
     limit["per"] = value(per);
     limit["mode"] = value("shadow");
-    comment(&mut limit, evidence);
+    if let Some(mut key) = limit.key_mut("rate") {
+        key.leaf_decor_mut().set_prefix(comments(evidence));
+    }
     limit
 }
 
@@ -229,12 +227,6 @@ fn numbers(limit: &mut dyn TableLike, choice: &Choice, evidence: &[String]) {
             .collect();
         key.leaf_decor_mut()
             .set_prefix(format!("{kept}{}", comments(evidence)));
-    }
-}
-
-fn comment(limit: &mut Table, evidence: &[String]) {
-    if let Some(mut key) = limit.key_mut("rate") {
-        key.leaf_decor_mut().set_prefix(comments(evidence));
     }
 }
 

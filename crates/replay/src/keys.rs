@@ -1,9 +1,11 @@
 //! What each key of one limit asked for: requests, peaks, and the burst that it needs at a rate.
 
+use std::collections::VecDeque;
+
 use crate::classes::Event;
+use crate::outcome::at_least;
 use crate::replay::Traffic;
 use crate::suggest::Rate;
-use crate::windows::Window;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyFacts {
@@ -26,7 +28,7 @@ pub(crate) struct Draw {
 /// The requests of one limit.
 #[derive(Debug)]
 pub(crate) struct ByKey {
-    /// By key and time.
+    /// What was drawn, by key and time.
     pub(crate) draws: Vec<Draw>,
     pub(crate) keys: Vec<KeyFacts>,
     /// The most units that a key asks for in any second.
@@ -129,6 +131,43 @@ impl ByKey {
 const SECOND: u64 = 1_000_000;
 /// With any period, so many units are a number of 128 bits.
 const SUM_MAX: u64 = 1 << 62;
+
+/// The most units that any key asks for in a span of time.
+#[derive(Debug)]
+pub(crate) struct Window {
+    span: u64,
+    /// Moment, key and units of each request of the last span.
+    within: VecDeque<(u64, u32, u64)>,
+    /// The units of the last span, by key.
+    sums: Vec<u64>,
+    pub(crate) most: u64,
+}
+
+impl Window {
+    pub(crate) const fn of(span: u64) -> Self {
+        Self {
+            span,
+            within: VecDeque::new(),
+            sums: Vec::new(),
+            most: 0,
+        }
+    }
+
+    /// Adds a request that comes no earlier than the last.
+    pub(crate) fn add(&mut self, at: u64, key: u32, units: u64) {
+        while let Some(&(first, key, units)) = self.within.front()
+            && at - first >= self.span
+        {
+            self.within.pop_front();
+            let sum = &mut self.sums[key as usize];
+            *sum = sum.saturating_sub(units);
+        }
+        self.within.push_back((at, key, units));
+        let sum = at_least(&mut self.sums, key as usize);
+        *sum = sum.saturating_add(units);
+        self.most = self.most.max(*sum);
+    }
+}
 
 #[cfg(test)]
 mod tests {

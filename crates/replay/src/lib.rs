@@ -12,7 +12,6 @@ mod keys;
 mod lint;
 pub mod log;
 mod outcome;
-mod picture;
 mod replay;
 pub mod report;
 mod request;
@@ -21,7 +20,6 @@ mod subject;
 #[cfg(test)]
 mod tests;
 pub mod suggest;
-mod windows;
 
 pub use condition::{Condition, share};
 pub use outcome::{Against, Change, Counts, Example, Key, LimitOutcome, Outcome, Peak, Recorded};

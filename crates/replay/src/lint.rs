@@ -2,7 +2,6 @@
 
 use tollgate_limit::words::span;
 use tollgate_limit::{Micros, Mode};
-use tollgate_policy::Scope;
 
 use crate::outcome::Outcome;
 use crate::replay::Traffic;
@@ -37,7 +36,6 @@ pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
             ));
         }
         let [requests, absent] = subject.keyless[place];
-        let others = survey.requests - offered.min(survey.requests);
         if absent * 100 > requests {
             let headers: Vec<String> = subject
                 .key_headers(place)
@@ -50,11 +48,6 @@ pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
                 grouped(absent),
                 grouped(requests),
                 headers.join(" and ")
-            ));
-        } else if rule.scope != Scope::Everyone && others * 100 > survey.requests {
-            let share = others * 100 / survey.requests;
-            warn(format!(
-                "{share} % of requests do not draw from it: another route, or no key"
             ));
         }
         if let Some(caveat) = subject.caveat(place, survey) {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::classes::Class;
+use crate::keys::Window;
 use crate::replay::{Judgement, Traffic};
 use crate::report::counted;
 use crate::subject::Subject;
-use crate::windows::Window;
 
 #[derive(Debug, Default)]
 pub struct Outcome {

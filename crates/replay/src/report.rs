@@ -134,7 +134,7 @@ fn text(survey: &Survey, outcome: &Outcome) -> String {
             grouped(recorded.differ)
         );
     }
-    text.push_str(&crate::picture::over_time(outcome));
+    text.push_str(&over_time(outcome));
     for limit in &outcome.limits {
         let _ = writeln!(
             text,
@@ -283,6 +283,54 @@ pub fn grouped(number: u64) -> String {
     }
     text
 }
+
+/// Admitted and refused over time, one column for a stretch of the log.
+fn over_time(outcome: &Outcome) -> String {
+    let width = WIDTH.min(outcome.series.len());
+    let total: u64 = outcome.series.iter().flatten().sum();
+    if width < 2 || total == 0 {
+        return String::new();
+    }
+    let mut columns = vec![[0_u64; 2]; width];
+    for (place, counts) in outcome.series.iter().enumerate() {
+        let column = &mut columns[place * width / outcome.series.len()];
+        column[0] += counts[0];
+        column[1] += counts[1];
+    }
+    let tallest = columns
+        .iter()
+        .map(|[admitted, refused]| admitted + refused)
+        .max();
+    let most = tallest.unwrap_or(1).max(1);
+    let mut text = String::from("\n");
+    for row in (0..HEIGHT).rev() {
+        for [admitted, refused] in &columns {
+            // A column is filled from below: what was admitted, and what was refused on top of it.
+            let level = |count: u64| (count * HEIGHT * 2).div_ceil(most);
+            let (low, high) = (level(*admitted), level(admitted + refused));
+            let at = row * 2;
+            text.push(match () {
+                () if low > at + 1 => '\u{2588}',
+                () if high > at && *refused > 0 && high > low => '\u{2593}',
+                () if low > at => '\u{2584}',
+                () => ' ',
+            });
+        }
+        text.truncate(text.trim_end_matches(' ').len());
+        text.push('\n');
+    }
+    let column = outcome.step * (outcome.series.len() as u64).div_ceil(width as u64);
+    let column = tollgate_limit::words::span(tollgate_limit::Micros(column));
+    let _ = writeln!(
+        text,
+        "{}\n\u{2588} admitted  \u{2593} refused; the tallest column is {most} requests in {column}",
+        "\u{2500}".repeat(width)
+    );
+    text
+}
+
+const WIDTH: usize = 72;
+const HEIGHT: u64 = 6;
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,6 @@ pub enum Event<T> {
     Arrives(Message),
     Returns(Rc<Wire>, oneshot::Sender<Answer>, Answer),
     Fault(Fault),
-    /// What callers do.
     Other(T),
 }
 
@@ -214,42 +213,30 @@ impl<T> World<T> {
     }
 
     fn send(&mut self, wire: &Rc<Wire>, content: Content, reply: oneshot::Sender<Answer>) {
+        let arrival = self.arrival(wire, &wire.there);
         let wire = wire.clone();
-        match self.arrival(&wire, &wire.there) {
-            Some(at) => self.at(
-                at,
-                Event::Arrives(Message {
-                    wire,
-                    content,
-                    reply,
-                }),
-            ),
-            None => self.unanswered.push((wire, reply)),
-        }
-    }
-
-    fn arrive(&mut self, message: Message) {
-        let Message {
+        let Some(at) = arrival else {
+            return self.unanswered.push((wire, reply));
+        };
+        let message = Message {
             wire,
             content,
             reply,
-        } = message;
-        if wire.is_broken.get() {
+        };
+        self.at(at, Event::Arrives(message));
+    }
+
+    fn arrive(&mut self, message: Message) {
+        if message.wire.is_broken.get() {
             return;
         }
         if self.now < self.frozen_until {
-            return self.at(
-                self.frozen_until,
-                Event::Arrives(Message {
-                    wire,
-                    content,
-                    reply,
-                }),
-            );
+            return self.at(self.frozen_until, Event::Arrives(message));
         }
+        let (wire, reply) = (message.wire, message.reply);
         self.messages += 1;
         let now = self.server_now();
-        let answer = match content {
+        let answer = match message.content {
             Content::Connect => {
                 let accepts = self.now >= self.down_until;
                 if accepts {

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::super::figures::{Figures, Observed, UpstreamOut};
-use super::super::live::{Key, Live};
+use super::super::live::Live;
 use super::{Events, Kind};
 use crate::moments::moment;
 use tollgate_gateway::refusals::{Busy, PAUSE};
@@ -32,20 +33,6 @@ struct Before {
 type Out = BTreeMap<(String, String), String>;
 
 pub(in crate::admin) type Bucket = (Arc<str>, KeyBytes);
-
-/// The key of an event, as in `/api/v1/limits/{name}/keys`.
-#[derive(Debug, Serialize)]
-struct KeyEvent {
-    limit: String,
-    tier: Option<String>,
-    #[serde(flatten)]
-    key: Key,
-    count: u64,
-    count_error: u64,
-    since: String,
-    last: String,
-    until: Option<String>,
-}
 
 /// The keys that changed at one look, beyond those that were told one by one.
 #[derive(Debug, Default, Serialize)]
@@ -133,16 +120,12 @@ fn ended<'b>(before: &'b Before, now: &Before, observed: &'b Observed) -> Vec<&'
 fn tell(kind: Kind, mut keys: Vec<&Busy>, live: &Live) -> usize {
     keys.sort_by_key(|busy| std::cmp::Reverse(busy.count));
     for busy in keys.iter().take(TOLD_MAX) {
-        let emitted = KeyEvent {
-            limit: busy.limit.name.to_string(),
-            tier: busy.limit.tier.as_deref().map(str::to_owned),
-            key: live.key(&busy.key),
-            count: busy.count,
-            count_error: busy.error,
-            since: moment(busy.since),
-            last: moment(busy.last),
-            until: busy.until.map(moment),
-        };
+        let (limit, key) = (&busy.limit, live.key(&busy.key));
+        let emitted = json!({
+            "limit": &*limit.name, "tier": limit.tier.as_deref(), "key": key.key, "name": key.name,
+            "count": busy.count, "count_error": busy.error, "since": moment(busy.since),
+            "last": moment(busy.last), "until": busy.until.map(moment),
+        });
         live.events.emit(kind, &emitted);
     }
     keys.len().saturating_sub(TOLD_MAX)
@@ -167,7 +150,7 @@ fn upstreams(before: &Out, now: &Out, figures: &Figures, events: &Events) {
     }
     for ((upstream, server), state) in before {
         if !now.contains_key(&(upstream.clone(), server.clone())) {
-            let was = serde_json::json!({ "upstream": upstream, "server": server, "was": state });
+            let was = json!({ "upstream": upstream, "server": server, "was": state });
             events.emit(Kind::UpstreamBack, &was);
         }
     }

@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
 use crate::moments::moment;
@@ -167,13 +168,6 @@ pub struct Subscription {
     messages: mpsc::Receiver<Arc<Message>>,
 }
 
-#[derive(Serialize)]
-struct Hello {
-    version: &'static str,
-    /// Whether events are missing between the last one that the reader has and the next one.
-    missed: bool,
-}
-
 impl Events {
     pub fn new(clock: Clock) -> Self {
         let state = State::default();
@@ -247,11 +241,10 @@ impl Events {
             let known = process == self.0.process && unbroken;
             known.then(|| state.ring.since(next)).flatten()
         });
+        // Whether events are missing between the last one that the reader has and the next one.
         let missed = matches!(kept, Some(None));
-        let hello = self.document(&Hello {
-            version: env!("CARGO_PKG_VERSION"),
-            missed,
-        });
+        let version = env!("CARGO_PKG_VERSION");
+        let hello = self.document(&json!({ "version": version, "missed": missed }));
         let mut kept = kept.flatten().unwrap_or_default();
         kept.insert(0, Arc::new(Message::new(Kind::Hello, None, &hello)));
         kept.extend(state.figures.clone());

@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::Options;
 use super::super::events::changes::{Bucket, bucket};
-use super::super::limits::{KeyCount, LimitCounts, is_near};
+use super::super::limits::{LimitCounts, is_near};
 use super::super::live::{Live, Now};
 use super::super::status::{Server, Status};
 use super::{Exact, FORMAT, Figures, KeyNow, KeysNow, LimitFigures, UpstreamOut};
@@ -127,17 +127,13 @@ impl Live {
             let now = timeout_at(until, level).await.unwrap_or_else(|_| {
                 Now::unknown("its store was not asked, or responds too slowly")
             });
-            let overridden = self.overridden(&one.limit, &one.key);
-            let now = now.penalized(overridden.as_ref(), self.now());
+            let (now, overridden) = self.with_override(&one.limit, &one.key, now);
             if !holds(one, &now) {
                 others.insert(bucket(one));
             } else if keys.len() < KEYS_MAX {
                 keys.push(KeyNow {
                     limit: one.limit.name.to_string(),
-                    count: KeyCount {
-                        overridden: Some(overridden),
-                        ..self.key_count(one, now)
-                    },
+                    count: self.key_count(one, now, overridden),
                 });
             }
         }

@@ -14,24 +14,24 @@ use tollgate_limiter::Effect;
 use tollgate_policy::Rule;
 
 /// Why a limit takes no override like that.
-pub(super) fn refuses(rule: &Rule, effect: Option<Effect>) -> Option<&'static str> {
+pub(super) fn refuses(rule: &Rule, effect: Effect) -> Option<&'static str> {
     match effect {
         _ if rule.is_off() => Some("is off: it has nothing to override"),
-        Some(Effect::Numbers { .. }) if rule.live.algorithm.depth().is_none() => {
+        Effect::Numbers { .. } if rule.live.algorithm.depth().is_none() => {
             Some("has places, not a rate: override `in_flight`")
         }
-        Some(Effect::Places(_)) if rule.live.algorithm.quota().is_some() => {
+        Effect::Places(_) if rule.live.algorithm.quota().is_some() => {
             Some("has a rate, not places: override `rate` or `burst`")
         }
-        Some(Effect::Block) if rule.live.mode != Mode::Enforce => {
+        Effect::Block if rule.live.mode != Mode::Enforce => {
             Some("only counts (mode = \"shadow\"): it refuses nothing, and blocks nothing")
         }
         _ => None,
     }
 }
 
-pub(super) fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
-    if !matches!(effect, Some(Effect::Numbers { .. } | Effect::Places(_))) {
+pub(super) fn checked(limits: &[&Limit], effect: Effect) -> Result<(), Problem> {
+    if !matches!(effect, Effect::Numbers { .. } | Effect::Places(_)) {
         return Ok(());
     }
     if let [first, second, ..] = limits {
@@ -44,7 +44,7 @@ pub(super) fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), P
         return Err(Problem::bad_request(detail));
     }
     for limit in limits {
-        if let Some(Err(errors)) = effect.and_then(|effect| under(limit, effect)) {
+        if let Some(Err(errors)) = under(limit, effect) {
             let errors: Vec<String> = errors
                 .into_iter()
                 .map(|error| format!("`{}`: {}", error.field, error.message))
@@ -174,15 +174,14 @@ fn why_not(one: &InForce, rules: &[Rule]) -> Option<String> {
     if rule.live.placement != one.placement {
         return Some("the limit has its buckets elsewhere now".to_owned());
     }
-    let effect = one.setting.effect();
-    if let Err(why) = effect {
-        return Some(format!("this version cannot read it: {why}"));
-    }
-    if let Some(why) = refuses(rule, effect.ok()) {
+    let effect = match one.setting.effect() {
+        Ok(effect) => effect,
+        Err(why) => return Some(format!("this version cannot read it: {why}")),
+    };
+    if let Some(why) = refuses(rule, effect) {
         return Some(format!("the limit {why}"));
     }
-    let taken = under(&rule.live, one.setting.effect().ok()?)?;
-    taken
+    under(&rule.live, effect)?
         .err()
         .map(|_| "the limit cannot have these numbers any more".to_owned())
 }

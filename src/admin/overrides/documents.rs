@@ -38,8 +38,8 @@ pub(in crate::admin) struct OverrideRequest {
 }
 
 impl OverrideRequest {
-    /// The change that is wanted at the moment `now` of this gateway's clock.
-    pub(in crate::admin) fn wanted(&self, now: Timestamp) -> Result<Wanted<'_>, Problem> {
+    /// What is set of which limits, at the moment `now` of this gateway's clock.
+    pub(in crate::admin) fn wanted(&self, now: Timestamp) -> Result<(Wanted<'_>, Set), Problem> {
         let setting = Setting {
             rate: self.rate.clone(),
             burst: self.burst,
@@ -49,16 +49,20 @@ impl OverrideRequest {
             granted: None,
         };
         let effect = setting.effect().map_err(Problem::bad_request)?;
-        let until = end(self.lasts.as_deref(), self.until.as_deref(), now);
-        let until = until.map_err(Problem::bad_request)?;
-        Ok(Wanted {
+        let end = end(self.lasts.as_deref(), self.until.as_deref(), now);
+        let set = Set {
+            setting,
+            effect,
+            end: end.map_err(Problem::bad_request)?,
+            grant: None,
+        };
+        let wanted = Wanted {
             reason: reason(&self.reason)?,
             limit: self.limit.as_deref(),
             dry_run: self.dry_run,
             in_store: self.in_store,
-            set: Some((setting, effect, until)),
-            grant: None,
-        })
+        };
+        Ok((wanted, set))
     }
 }
 
@@ -68,8 +72,13 @@ pub(in crate::admin) struct Wanted<'w> {
     pub(in crate::admin) dry_run: bool,
     /// `Some`: several gateways are asked, and this one for the limits of the shared store too, or not.
     pub(in crate::admin) in_store: Option<bool>,
-    /// `None`: an override is lifted.
-    pub(super) set: Option<(Setting, Effect, End)>,
+}
+
+/// An override to be set.
+pub(in crate::admin) struct Set {
+    pub(super) setting: Setting,
+    pub(super) effect: Effect,
+    pub(super) end: End,
     /// What is added to the number in force, if the override is a grant.
     pub(super) grant: Option<Grant>,
 }
@@ -80,15 +89,13 @@ impl<'w> Wanted<'w> {
         placement == Placement::Local || self.in_store != Some(false)
     }
 
-    /// Overrides are lifted, or buckets are filled.
-    pub(in crate::admin) fn nothing_set(asked: &'w resets::ResetRequest) -> Result<Self, Problem> {
+    /// The change of a request that sets nothing: overrides are lifted, or buckets are filled.
+    pub(in crate::admin) fn of(asked: &'w resets::ResetRequest) -> Result<Self, Problem> {
         Ok(Self {
             reason: reason(&asked.reason)?,
             limit: asked.limit.as_deref(),
             dry_run: asked.dry_run,
             in_store: asked.in_store,
-            set: None,
-            grant: None,
         })
     }
 }

@@ -9,9 +9,8 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use super::FORMAT;
-use super::documents::{Changed, Wanted, changed_limit};
+use super::documents::{Changed, Set, Wanted, changed_limit};
 use crate::admin::api::Problem;
-use crate::admin::callers::Hint;
 use crate::admin::changes::{By, chosen, left_to_others, reason};
 use crate::admin::live::{Live, in_force};
 use crate::admin::waits::TOO_SLOW;
@@ -41,14 +40,12 @@ impl Live {
         by: &By<'_>,
     ) -> Result<Changed, Problem> {
         let policy = &self.current.load_full().policy;
-        let (sought, mut notes) = self.sought(policy, identity, values, Hint::Given)?;
-        let mut wanted = Wanted {
+        let (sought, mut notes) = self.sought(policy, identity, values)?;
+        let wanted = Wanted {
             reason: reason(&asked.reason)?,
             limit: Some(&asked.limit),
             dry_run: asked.dry_run,
             in_store: asked.in_store,
-            set: None,
-            grant: None,
         };
         let decides = |rule: &Rule| sought.decides(rule);
         let mut rules = chosen(&policy.rules, wanted.limit, decides, has_no_windows)?;
@@ -81,9 +78,15 @@ impl Live {
             let setting = grant.setting(before.as_ref().map(|before| &before.setting));
             let setting = setting.map_err(Problem::bad_request)?;
             let effect = setting.effect().map_err(Problem::bad_request)?;
-            wanted.set = Some((setting, effect, End::At(end)));
-            wanted.grant = Some(grant);
-            let made = self.change_override(identity, values, &wanted, by).await;
+            let set = Set {
+                setting,
+                effect,
+                end: End::At(end),
+                grant: Some(grant),
+            };
+            let made = self
+                .change_override(identity, values, &wanted, &set, by)
+                .await;
             // Another gateway may have made it a moment before.
             if !matches!(&made, Err(problem) if problem.code == StatusCode::CONFLICT && is_made()) {
                 return made;

@@ -1,17 +1,13 @@
-//! What is said about a changed override: the line of the audit, and notes for the operator.
+//! The lines of the audit about overrides.
 
-use super::checks::under;
 use super::documents::{ChangedLimit, Overridden, Wanted};
 use crate::admin::api::Problem;
 use crate::admin::audit::{Audit, Entry, Line, Outcome, Prepared};
 use crate::admin::changes::{By, unrecorded};
 use crate::admin::live::{Key, Live, Now};
-use crate::admin::notes::Renumbering;
 use crate::moments::moment;
 use crate::overrides::InForce;
 use tollgate_config::settings::Word as _;
-use tollgate_limit::Limit;
-use tollgate_limiter::Effect;
 
 /// Writes the line of the audit about an override that has ended by itself. It may not be written, and
 /// the override has ended all the same.
@@ -73,7 +69,7 @@ impl Live {
             let overridden = overridden.as_ref();
             overridden.map(|overridden| overridden.setting.clone())
         };
-        let action = match wanted.set {
+        let action = match one.after {
             Some(_) => "override",
             None => "lift",
         };
@@ -92,33 +88,5 @@ impl Live {
         };
         let recorded = audit.record(&by.line(self.now(), action, entry));
         recorded.map_err(|error| unrecorded("override", &error))
-    }
-
-    /// What the operator may not expect of the change of `limit` for a caller whose bucket stood at
-    /// `was`.
-    pub(super) fn notes(
-        &self,
-        limit: &Limit,
-        wanted: &Wanted<'_>,
-        was: &Now,
-        is: Option<&Now>,
-    ) -> Vec<String> {
-        let Some((setting, effect @ Effect::Numbers { .. }, _)) = &wanted.set else {
-            return Vec::new();
-        };
-        let Some(Ok(under)) = under(limit, *effect) else {
-            return Vec::new();
-        };
-        let change = Renumbering {
-            limit,
-            under: &under,
-            only_rate: setting.rate.is_some() && setting.burst.is_none(),
-            was,
-            is,
-        };
-        let notes = change.notes().into_iter();
-        notes
-            .map(|note| format!("limit `{}`: {note}", limit.name))
-            .collect()
     }
 }

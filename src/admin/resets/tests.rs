@@ -31,7 +31,7 @@ fn one_bucket() -> (Live, Arc<Limit>, KeyBytes) {
     )
     .for_change();
     let policy = &live.current.load_full().policy;
-    let sought = live.sought(policy, "address", &["192.0.2.7"], Hint::Given);
+    let sought = live.sought(policy, "address", &["192.0.2.7"]);
     let (sought, _) = sought.expect("a caller");
     (live, Arc::clone(&policy.rules[0].live), sought.key)
 }

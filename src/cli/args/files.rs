@@ -71,7 +71,6 @@ pub(in crate::cli) struct Schema {
     pub(in crate::cli) sql: Option<Sql>,
 }
 
-/// Stores with a schema.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(in crate::cli) enum Sql {
     /// PostgreSQL

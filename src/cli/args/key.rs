@@ -1,4 +1,4 @@
-//! Arguments of `tollgate key`.
+//! The arguments of `tollgate key` and its verbs.
 
 use std::path::PathBuf;
 
@@ -172,9 +172,6 @@ pub(in crate::cli) struct KeyChange {
 pub(in crate::cli) struct KeyShow {
     #[command(flatten)]
     pub(in crate::cli) caller: Caller,
-    /// A file with an operator's bearer token, which is sent in clear to every gateway. Where no caller has the name, the gateway names to an operator the listed caller that was probably meant [default: the environment variable TOLLGATE_TOKEN, which is sent only over a Unix socket or to a loopback address]
-    #[arg(long, value_name = "FILE")]
-    pub(in crate::cli) token_file: Option<PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) asked: GatewaysAndFormat,
 }

@@ -142,7 +142,7 @@ pub(in crate::cli) enum SuggestFormat {
     Toml,
 }
 
-/// Numbers of a suggestion.
+/// Which numbers of a suggestion are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum ChoiceArg {
     /// Refuses the share of keys that --refuse names

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::args::Top;
-use super::listeners::{self, Gateway};
+use super::gateway::Gateway;
+use super::listeners;
 use super::{BAD, GOOD, print_out};
 use super::{Ended, Stop};
 use crate::admin::figures::{Figures, PerSecond};

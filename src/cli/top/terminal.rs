@@ -1,13 +1,12 @@
 //! The terminal: its own screen, no echo, keys one by one. It is as before when this is dropped.
 
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::frame::Frame;
 
@@ -29,23 +28,31 @@ pub(super) enum Key {
 
 pub(super) struct Terminal {
     before: Termios,
-    /// Whether a signal asks to end.
-    ended: Arc<AtomicBool>,
+    /// What would end the process without restoring the terminal.
+    signals: [Signal; 3],
+    runtime: Runtime,
     shown: Option<(Size, String)>,
 }
 
 impl Terminal {
     pub(super) fn open() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
-        let ended = Arc::new(AtomicBool::new(false));
-        notice_signals(Arc::clone(&ended))?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let inside = runtime.enter();
+        let signals = [
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
+        ];
+        drop(inside);
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
         // From here on dropping it restores the modes.
         let terminal = Self {
             before,
-            ended,
+            signals,
+            runtime,
             shown: None,
         };
         write("\x1b[?1049h\x1b[?25l\x1b[2J")?;
@@ -72,15 +79,23 @@ impl Terminal {
 
     /// Waits for a key; `None`: none came within `span`, or within a quarter of a second, after
     /// which the size may have changed.
-    pub(super) fn wait(&self, span: Duration) -> io::Result<Option<Key>> {
-        if self.ended.load(Ordering::Acquire) {
+    pub(super) fn wait(&mut self, span: Duration) -> io::Result<Option<Key>> {
+        let [terminate, interrupt, hang_up] = &mut self.signals;
+        let ended = self.runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => true,
+                _ = interrupt.recv() => true,
+                _ = hang_up.recv() => true,
+                () = tokio::time::sleep(Duration::from_millis(1)) => false,
+            }
+        });
+        if ended {
             return Ok(Some(Key::Quit));
         }
         let stdin = io::stdin();
-        let span = span.min(LOOK_EVERY);
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: span.subsec_nanos().into(),
+            tv_nsec: span.min(LOOK_EVERY).subsec_nanos().into(),
         };
         let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
         match poll(&mut polled, Some(&timeout)) {
@@ -91,9 +106,6 @@ impl Terminal {
         }
         let mut bytes = [0; 64];
         let count = rustix::io::read(&stdin, &mut bytes)?;
-        if count == 0 {
-            return Ok(Some(Key::Quit));
-        }
         Ok(Some(key(&bytes[..count])))
     }
 }
@@ -106,43 +118,16 @@ impl Drop for Terminal {
     }
 }
 
-/// Sets `ended` at the first signal that would end the process without restoring the terminal.
-fn notice_signals(ended: Arc<AtomicBool>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let inside = runtime.enter();
-    let mut signals = [
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::hangup())?,
-    ];
-    drop(inside);
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            let [terminate, interrupt, hang_up] = &mut signals;
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                    _ = hang_up.recv() => {}
-                }
-            });
-            ended.store(true, Ordering::Release);
-        })?;
-    Ok(())
-}
-
 fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// The key of what a terminal sends for it.
+/// The key of what a terminal sends for it; nothing is sent by one that is gone.
 fn key(bytes: &[u8]) -> Key {
     match bytes {
+        b"" => Key::Quit,
         b"s" | b"S" => Key::Sort,
         b"j" | b"\x1b[B" | b"\x1bOB" => Key::Scroll(1),
         b"k" | b"\x1b[A" | b"\x1bOA" => Key::Scroll(-1),

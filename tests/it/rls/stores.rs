@@ -179,9 +179,9 @@ fn rls_store_down_is_not_serving_where_every_rule_refuses_without_it() {
             rule("second", second),
         ));
         let (status, words) = if is_ready {
-            (200, "1 of 2 rules for descriptors refuse")
+            (200, "1 of 2 routes and rules for descriptors refuse")
         } else {
-            (503, "every rule for descriptors refuses")
+            (503, "2 of 2 routes and rules for descriptors refuse")
         };
         eventually("the store is known to be down", || {
             let ready = gateway.admin_get("/readyz?verbose");

@@ -168,16 +168,6 @@ impl Policy {
         self.find(identity, values, false)
     }
 
-    /// The caller of this name under `identity`, if callers are listed and none of them has it (any
-    /// more).
-    pub fn look_up_removed(&self, identity: &str, values: &[&str]) -> Option<Sought> {
-        let [name] = values else { return None };
-        let index = self.identity(identity)?;
-        let callers = self.identities[index].callers.as_ref()?.load();
-        let is_listed = callers.named(name).is_some();
-        (!is_listed).then(|| self.named_caller(index, name))
-    }
-
     /// What has the key of a caller of this name, under the identity with this index.
     fn named_caller(&self, identity: usize, name: &str) -> Sought {
         let mut key = KeyBytes::new();

@@ -1,38 +1,16 @@
 //! CSV and JSON lines by a mapping that the user gives: `--fields time=TIMESTAMP,cost=GeneratedTokens,key=..`.
 
-use std::borrow::Cow;
-
-use serde_json::Value;
-
-use super::json::Object;
-use super::record::{
-    Kind, Record, Text, decimal, given, is_method, number, request_line, split_url, status,
-    without_port,
-};
+use super::json::{Object, text};
+use super::record::{Kind, Record, Text, given, is_method, without_port};
+use super::role::{Draft, Role};
 use super::time::Times;
 
 /// Which column or member holds what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields(Vec<(Role, String)>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Role {
-    Time,
-    Cost,
-    Key,
-    Client,
-    User,
-    Method,
-    Path,
-    Request,
-    Host,
-    Status,
-    Duration,
-    Header(String),
-}
-
 impl Fields {
-    /// Reads `ROLE=NAME,…`.
+    /// Reads `ROLE=NAME,…` as `--fields` has it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut fields = Vec::new();
         for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -83,82 +61,41 @@ impl Fields {
 
     pub(crate) fn row<'a>(&self, csv: &Csv, line: &[u8], times: &Times) -> Option<Record<'a>> {
         let values = split(line, csv.mark);
-        let value = |place: usize| values.get(*csv.places.get(place)?).cloned();
+        let value = |place: usize| Some(values.get(*csv.places.get(place)?)?.clone().into());
         self.record(value, times)
     }
 
     pub(crate) fn object<'a>(&self, line: &[u8], times: &Times) -> Option<Record<'a>> {
         let object: Object = serde_json::from_slice(line).ok()?;
-        let value = |place: usize| {
-            let (_, name) = self.0.get(place)?;
-            let found = object.get(name).or_else(|| {
-                let mut steps = name.split('.');
-                let first = object.get(steps.next()?)?;
-                steps.try_fold(first, |value, step| value.get(step))
-            })?;
-            match found {
-                Value::String(text) => Some(text.clone().into_bytes()),
-                Value::Number(number) => Some(number.to_string().into_bytes()),
-                _ => None,
-            }
-        };
-        self.record(value, times)
+        self.record(|place| text(&object, &self.0.get(place)?.1), times)
     }
 
     fn record<'a>(
         &self,
-        value: impl Fn(usize) -> Option<Vec<u8>>,
+        value: impl Fn(usize) -> Option<Text<'static>>,
         times: &Times,
     ) -> Option<Record<'a>> {
-        let mut record = Record {
-            kind: Kind::Fields,
-            method: Cow::Borrowed(b"GET"),
-            target: Cow::Borrowed(b"/"),
-            ..Record::default()
-        };
-        let mut timed = false;
+        let mut draft = Draft::new(Kind::Fields);
         for (place, (role, _)) in self.0.iter().enumerate() {
-            let Some(text) = value(place) else {
-                if matches!(role, Role::Time | Role::Cost) {
-                    return None;
+            let found = value(place).unwrap_or_default();
+            match (given(found.trim_ascii()), role) {
+                (Some(method), Role::Method) => {
+                    draft.take(role, &method.to_ascii_uppercase(), times)?;
                 }
-                continue;
-            };
-            let text = text.trim_ascii().to_vec();
-            let some = |text: Vec<u8>| given(&text).map(|text| Text::Owned(text.into_owned()));
-            match role {
-                Role::Time => {
-                    (record.at, record.resolution) = times.any(&text)?;
-                    timed = true;
-                }
-                Role::Cost => record.cost = Some(number(&text)?),
-                Role::Key => record.key = some(text),
-                Role::Client => record.client = some(without_port(&text).to_vec()),
-                Role::User => record.user = some(text),
-                Role::Method => record.method = text.to_ascii_uppercase().into(),
-                Role::Path => {
-                    let (host, path) = split_url(&text);
-                    record.host = host.map(|host| without_port(host).to_vec().into());
-                    record.target = path.to_vec().into();
-                }
-                Role::Request => {
-                    let (method, target) = request_line(&text)?;
-                    record.method = method.to_vec().into();
-                    record.target = target.to_vec().into();
-                }
-                Role::Host => record.host = some(without_port(&text).to_vec()),
-                Role::Status => record.status = status(&text),
-                Role::Duration => record.duration = decimal(&text, 6),
-                Role::Header(name) => {
-                    if let Some(value) = some(text) {
-                        record
-                            .headers
-                            .push((name.clone().into_bytes().into(), value));
-                    }
-                }
+                (Some(client), Role::Client) => draft.take(role, without_port(&client), times)?,
+                (Some(text), _) => draft.take(role, &text, times)?,
+                (None, Role::Time | Role::Cost) => return None,
+                (None, _) => {}
             }
         }
-        (timed && is_method(&record.method)).then_some(record)
+        let mut record = draft.finished();
+        if record.method.is_empty() {
+            record.method = Text::Borrowed(b"GET");
+        }
+        if record.target.is_empty() {
+            record.target = Text::Borrowed(b"/");
+        }
+        is_method(&record.method).then_some(record)
     }
 }
 

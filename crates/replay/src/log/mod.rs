@@ -8,6 +8,7 @@ mod lines;
 mod pattern;
 mod prefix;
 mod record;
+mod role;
 mod survey;
 mod text;
 mod time;

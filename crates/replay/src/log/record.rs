@@ -52,7 +52,7 @@ pub struct Own {
     pub reason: String,
     /// The known caller's name; empty: none.
     pub caller: String,
-    /// Its tier; empty: none.
+    /// The tier of the caller; empty: none.
     pub tier: String,
     pub forwarded: bool,
     pub limits: Vec<OwnLimit>,
@@ -94,7 +94,6 @@ pub enum Kind {
     Traefik,
     Envoy,
     EnvoyText,
-    /// HAProxy's `httplog`.
     HaProxy,
     Alb,
     /// W3C extended, CloudFront among them.
@@ -226,7 +225,8 @@ pub(crate) fn is_method(text: &[u8]) -> bool {
 
 /// The path and query of an absolute URL, and its host; a path is returned as it is.
 pub(crate) fn split_url(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
-    let Some(scheme) = memchr::memmem::find(target, b"://").filter(|at| *at <= 8) else {
+    let scheme = memchr::memmem::find(target, b"://");
+    let Some(scheme) = scheme.filter(|at| *at <= 8 && !target.starts_with(b"/")) else {
         return (None, target);
     };
     let rest = &target[scheme + 3..];

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memmem};
 
-use super::clf::{quoted, token, tokens, unescaped};
+use super::clf::{quoted, token, tokens};
 use super::record::{
     Kind, Record, Text, decimal, given, is_method, number, request_line, seconds, split_url,
     status, without_port,
 };
+use super::role::{Draft, Role};
 use super::time::Times;
 use tollgate_limit::hex::percent_decoded;
 
@@ -162,62 +163,59 @@ impl Columns {
         self.names.is_empty()
     }
 
-    pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &Times) -> Option<Record<'a>> {
+    pub(crate) fn parse<'a>(&self, line: &[u8], times: &Times) -> Option<Record<'a>> {
         let tabs = memchr(b'\t', line).is_some();
         let mark = if tabs { b'\t' } else { b' ' };
-        let mut record = Record {
-            kind: Kind::W3c,
-            ..Record::default()
-        };
-        let (mut date, mut time) = (None, None);
-        let (mut stem, mut query) = (None, None);
+        let mut draft = Draft::new(Kind::W3c);
+        let mut stamp = [None; 2];
         let mut seen = 0;
         for (name, value) in self.names.iter().zip(line.split(|byte| *byte == mark)) {
             seen += 1;
             if value.is_empty() || value == b"-" {
                 continue;
             }
-            match name.as_str() {
-                "date" => date = Some(value),
-                "time" => time = Some(value),
-                "c-ip" => record.client = given(value),
-                "cs-username" => record.user = given(value),
-                "cs-method" => record.method = Cow::Borrowed(value),
-                "cs-uri-stem" => stem = Some(value),
-                "cs-uri-query" => query = Some(value),
-                "cs-uri" => stem = Some(split_url(value).1),
-                "x-host-header" | "cs-host" => record.host = given(without_port(value)),
-                "cs(host)" if record.host.is_none() => record.host = given(without_port(value)),
-                "sc-status" => record.status = Some(status(value)?),
-                "sc-bytes" => record.sent = number(value),
-                "cs-bytes" => record.received = number(value),
+            let role = match name.as_str() {
+                "date" | "time" => {
+                    stamp[usize::from(name == "time")] = Some(value);
+                    continue;
+                }
                 "time-taken" => {
                     // IIS writes milliseconds, CloudFront seconds with decimals.
                     let is_seconds = tabs || memchr(b'.', value).is_some();
-                    record.duration = decimal(value, if is_seconds { 6 } else { 3 });
+                    draft.record.duration = decimal(value, if is_seconds { 6 } else { 3 });
+                    continue;
                 }
+                "c-ip" => Role::Client,
+                "cs-username" => Role::User,
+                "cs-method" => Role::Method,
+                "cs-uri-stem" | "cs-uri" => Role::Path,
+                "cs-uri-query" => Role::Query,
+                "x-host-header" | "cs-host" => {
+                    draft.record.host = None;
+                    Role::Host
+                }
+                "cs(host)" => Role::Host,
+                "sc-status" => Role::Status,
+                "sc-bytes" => Role::Sent,
+                "cs-bytes" => Role::Received,
                 name => {
                     let header = name.strip_prefix("cs(");
                     if let Some(header) = header.and_then(|name| name.strip_suffix(')')) {
                         let header = header.as_bytes().to_vec();
                         // Header values of CloudFront are encoded twice, and a key need not be pretty.
-                        let value = percent_decoded(value, false);
-                        record.headers.push((header.into(), value));
+                        let value = percent_decoded(value, false).into_owned();
+                        draft.record.headers.push((header.into(), value.into()));
                     }
+                    continue;
                 }
-            }
+            };
+            draft.take(&role, value, times)?;
         }
-        if seen < self.names.len() || !is_method(&record.method) {
-            return None;
-        }
-        let stamp = [date?, b"T", time?, b"Z"].concat();
-        (record.at, record.resolution) = times.iso(&stamp)?;
-        let path = stem?;
-        record.target = match query {
-            Some(query) => [path, b"?", query].concat().into(),
-            None => unescaped(path),
-        };
-        Some(record)
+        let stamp = [stamp[0]?, b"T", stamp[1]?, b"Z"].concat();
+        (draft.record.at, draft.record.resolution) = times.iso(&stamp)?;
+        let record = draft.finished();
+        let is_request = is_method(&record.method) && !record.target.is_empty();
+        (seen == self.names.len() && is_request).then_some(record)
     }
 }
 

@@ -68,10 +68,11 @@ impl Times {
         {
             return Self::unix(text);
         }
-        self.iso(text).or_else(|| {
-            let inside = text.strip_prefix(b"[").unwrap_or(text);
-            self.common(inside.strip_suffix(b"]").unwrap_or(inside))
-        })
+        if text.get(4) == Some(&b'-') {
+            return self.iso(text);
+        }
+        let inside = text.strip_prefix(b"[").unwrap_or(text);
+        self.common(inside.strip_suffix(b"]").unwrap_or(inside))
     }
 
     /// A civil time in the zone of stamps that name none.

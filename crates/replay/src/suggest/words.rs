@@ -144,7 +144,7 @@ impl Suggestion {
         if !self.equal_costs {
             text.push_str("\nRequests cost unlike amounts: with them the number refused need not fall as a burst grows; each line above was simulated.\n");
         }
-        let _ = write!(text, "\n{}\n{toml}", crate::picture::map(self));
+        let _ = write!(text, "\n{toml}");
         text
     }
 }

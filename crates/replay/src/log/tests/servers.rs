@@ -194,12 +194,12 @@ fn log_line_of_every_server_is_read() {
             ),
         ),
         (
-            r#"{"time":"2015-05-17T10:05:03.000042Z","id":"9e3779b97f4a7c15","status":200,"method":"GET","path":"/x","query":"y=1","client":"192.0.2.1","sent_bytes":1,"duration_us":9,"limits":[{"name":"a","key":"k","cost":1,"remaining":3,"outcome":"allow"}]}"#,
+            r#"{"time":"2015-05-17T10:05:03.000042Z","id":"9e3779b97f4a7c15","status":200,"method":"GET","path":"/x://z","query":"y=1","client":"192.0.2.1","sent_bytes":1,"duration_us":9,"limits":[{"name":"a","key":"k","cost":1,"remaining":3,"outcome":"allow"}]}"#,
             row(
                 Kind::Tollgate,
                 second + 42,
                 "192.0.2.1",
-                "GET /x?y=1",
+                "GET /x://z?y=1",
                 "",
                 200,
                 Some(9),
