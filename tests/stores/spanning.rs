@@ -101,6 +101,16 @@ async fn spanning_conflicts_make_each_settlement_once() {
     assert_eq!(counters.corrections_unconfirmed.load(Ordering::Relaxed), 0);
 }
 
+/// Each change is made once and says what it replaced, whether a statement met the conflict or a COMMIT that was made or not.
+#[test]
+fn spanning_conflicts_make_each_change_of_an_override_once() {
+    let Some(server) = StoreKind::Proxy.start() else {
+        return;
+    };
+    server.proxy().disturb(20);
+    crate::overrides::records_what_it_replaced(server);
+}
+
 /// Two gateways, through two proxies whose clocks are `skew` milliseconds apart; at most what a burst and the rate bring,
 /// and what the rate brings in that time.
 async fn storm_over(settings: &[&str], percent: u64, skew: u64) {

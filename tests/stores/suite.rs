@@ -83,6 +83,7 @@ suite! {
         one_to_four_gateways_share_a_limit_exactly: gateways::one_to_four_gateways_share_exactly,
         outage_of_the_network_grants_one_burst_more_at_most: outages::of_the_network_grants_one_burst_more_at_most,
         outage_that_keeps_the_data_grants_one_burst_more_at_most: outages::of_the_server_grants_one_burst_more_at_most,
+        override_changed_on_two_gateways_at_once_records_what_it_replaced: overrides::records_what_it_replaced,
         override_is_recorded_once: overrides::is_recorded_once,
         override_reaches_the_other_gateway: |server: Server| overrides::reaches_the_others(server, ""),
         override_reaches_gateways_that_lease: |server: Server| overrides::reaches_the_others(server, "lease = true\n"),
@@ -121,11 +122,6 @@ suite! {
     // charged if the first is lost, and the tests of settlements lose the second.
     [redis postgres mysql] {
         lost_reply_counts_as_charged_and_is_never_sent_twice: losses::lost_reply_counts_as_charged,
-    }
-
-    // A conflict of a change on a database that spans machines is reported to the operator: it may have been made.
-    [redis postgres mysql views galera] {
-        override_changed_on_two_gateways_at_once_records_what_it_replaced: overrides::records_what_it_replaced,
     }
 
     // MariaDB publishes nothing, and databases that span machines have no LISTEN.

@@ -3,7 +3,7 @@
 //! `cargo run --profile dist -p tollgate-bench-stores [redis|postgres|mariadb|over-grant]` starts its own servers and prints tables
 //! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres classic,Tollgate per_user`:
 //! some ways, on one workload; `postgres "" conflicts`: through the proxy; `postgres "" "" 700`: with flushes that take 700 us
-//! longer). `many 64` starts so many gateways, each a process, on one leased bucket in Redis. `count WAY
+//! longer). `lateness` shows how late answers at their deadlines are beside plain timers. `many 64` starts so many gateways, each a process, on one leased bucket in Redis. `count WAY
 //! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
 //! at two numbers, whose difference no noise touches.
 
@@ -12,6 +12,7 @@
 use tollgate_testkit::servers;
 
 mod bench;
+mod lateness;
 mod maria_ways;
 mod redis_ways;
 mod slow_disk;
@@ -36,6 +37,9 @@ fn main() {
         let url = std::env::args().nth(2).unwrap_or_default();
         let numbers = [3, 4, 5].map(|place| number(place).expect("a number"));
         return redis_ways::paced_gateway(&url, numbers);
+    }
+    if wanted == "lateness" {
+        return lateness::measure();
     }
     if wanted == "many" {
         return redis_ways::many(number(2).map_or(64, |processes| processes as usize));

@@ -422,7 +422,7 @@ async fn call(
     Some(row.get(0))
 }
 
-fn start(url: &str, options: RemoteOptions) -> Arc<RemoteStore> {
+pub fn start(url: &str, options: RemoteOptions) -> Arc<RemoteStore> {
     let options = RemoteOptions {
         synchronous_commit: false,
         ..options

@@ -46,7 +46,7 @@ use tokio::sync::oneshot;
 
 pub use self::counters::{Counters, Health, LeaseCounters};
 pub(crate) use self::deliver::decide;
-pub(crate) use self::documents::{NewDocument, Origin, ToldDocument};
+pub(crate) use self::documents::{NewDocument, Origin, StoredDocument};
 #[cfg(any(test, feature = "redis"))]
 pub(crate) use self::flight::STRAGGLES;
 pub(crate) use self::lane::{lane, start};
@@ -327,7 +327,7 @@ pub(crate) trait Link: 'static {
         _connection: &Self::Connection,
         _known: u64,
         _new: Option<&NewDocument>,
-    ) -> impl Future<Output = Result<ToldDocument, Trouble>> {
+    ) -> impl Future<Output = Result<StoredDocument, Trouble>> {
         std::future::ready(Err(Trouble::Refused(
             "this kind of store keeps no document".to_owned(),
         )))

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::RemoteStore;
 use crate::batch::{
-    Adjust, Answer, Batch, LaneState, Link, NewDocument, Obstacle, Receipt, Servers, ToldDocument,
-    Trouble, lane,
+    Adjust, Answer, Batch, LaneState, Link, NewDocument, Obstacle, Receipt, Servers,
+    StoredDocument, Trouble, lane,
 };
 use crate::lease::Leases;
 use crate::options::RemoteOptions;
@@ -241,8 +241,8 @@ impl<N: Network> Link for SimulatedLink<N> {
         connection: &N::Connection,
         known: u64,
         _: Option<&NewDocument>,
-    ) -> Result<ToldDocument, Trouble> {
-        Ok(ToldDocument {
+    ) -> Result<StoredDocument, Trouble> {
+        Ok(StoredDocument {
             epoch: 0,
             now: self.network.other(connection).await?,
             written: false,

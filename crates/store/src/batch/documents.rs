@@ -6,7 +6,6 @@
 //! the epoch is another. While the store does not respond, the last text stays.
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +57,7 @@ pub(crate) struct NewDocument {
 }
 
 #[derive(Debug)]
-pub(crate) struct ToldDocument {
+pub(crate) struct StoredDocument {
     pub(crate) epoch: u64,
     pub(crate) now: Timestamp,
     pub(crate) written: bool,
@@ -133,7 +132,7 @@ impl Documents {
         waiting.pop_front()
     }
 
-    fn stored(&self, stored: ToldDocument, sent: Timestamp, received: Timestamp) {
+    fn stored(&self, stored: StoredDocument, sent: Timestamp, received: Timestamp) {
         let ours = i128::from(sent.as_micros() + received.since(sent).0 / 2);
         let ahead = i64::try_from(i128::from(stored.now.as_micros()) - ours).unwrap_or(0);
         self.latest.send_if_modified(|document| {
@@ -171,23 +170,28 @@ pub(super) fn watch<L: Link>(
     let (shared, link) = (Arc::clone(shared), Rc::clone(link));
     let connection = Rc::clone(connection);
     Watching(tokio::task::spawn_local(async move {
-        let mut listening = pin!(async {
+        let listening = async {
             loop {
-                link.listen(&connection).await;
-                tokio::time::sleep(SUBSCRIBE_AGAIN).await;
+                let has_document = link.has_document(&connection);
+                if has_document {
+                    link.listen(&connection).await;
+                }
+                tokio::time::sleep(if has_document { SUBSCRIBE_AGAIN } else { AGAIN }).await;
             }
-        });
-        loop {
-            let has_document = link.has_document(&connection);
-            if has_document {
-                ask(&shared, &*link, &connection).await;
+        };
+        let asking = async {
+            loop {
+                if link.has_document(&connection) {
+                    ask(&shared, &*link, &connection).await;
+                    shared.documents.arrived.notified().await;
+                } else {
+                    tokio::time::sleep(AGAIN).await;
+                }
             }
-            tokio::select! {
-                () = &mut listening, if has_document => {}
-                () = shared.documents.arrived.notified(), if has_document => {}
-                () = tokio::time::sleep(AGAIN), if !has_document => {}
-            }
-        }
+        };
+        // Both go on at any time: a subscription that is left half made would keep its turn on the
+        // connection, for which a change of the document may wait.
+        tokio::join!(listening, asking);
     }))
 }
 

@@ -18,9 +18,10 @@ use super::outages::Outages;
 use super::{LaneState, Link, Obstacle, Trouble, owed};
 use crate::breaker::Breaker;
 use crate::lease::SWEEP;
+use tollgate_limit::Micros;
 
 /// How often a lane without a connection fails the queued requests.
-const DOWN_TICK: Duration = Duration::from_millis(5);
+const DOWN_TICK: Micros = Micros(5_000);
 
 /// After so long without a response the server of a name is looked up again, although it responds: a
 /// master that was frozen meanwhile may not know yet that another was promoted.
@@ -139,7 +140,7 @@ async fn connect<L: Link>(
         let outcome = loop {
             tokio::select! {
                 outcome = &mut attempt => break outcome,
-                () = tokio::time::sleep(DOWN_TICK) => {
+                () = tokio::time::sleep(DOWN_TICK.into()) => {
                     if shared.closed.load(Ordering::Acquire) {
                         return None;
                     }
@@ -171,10 +172,12 @@ async fn connect_in_time<L: Link>(
     let until = Instant::now() + shared.answer_within.into();
     let mut attempt = pin!(attempts.next());
     loop {
+        let now = shared.clock.now();
+        let first = shared.tell_late(now);
+        let wait = first.map_or(DOWN_TICK, |first| DOWN_TICK.min(first.since(now)));
         tokio::select! {
             outcome = &mut attempt => return outcome.ok(),
-            () = tokio::time::sleep(DOWN_TICK) => {
-                shared.tell_late(shared.clock.now());
+            () = tokio::time::sleep(wait.into()) => {
                 if Instant::now() >= until || shared.closed.load(Ordering::Acquire) {
                     return None;
                 }

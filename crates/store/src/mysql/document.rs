@@ -3,7 +3,7 @@ use mysql_async::Row;
 use super::client::{Client, Failed};
 use super::fault::Fault;
 use super::link::{MysqlLink, Session, number, statements};
-use crate::batch::{NewDocument, Origin, ToldDocument};
+use crate::batch::{NewDocument, Origin, StoredDocument};
 use crate::sql::mark::origin;
 use crate::wire_form::{moment, signed};
 use tollgate_limit::hex;
@@ -37,10 +37,14 @@ pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, Faul
     may(RIGHTS).await
 }
 
-/// Replaces it, if its epoch is the known one: one statement, so that it needs no transaction. A row
-/// that is missing has the epoch zero.
-fn write(new: &NewDocument) -> String {
-    let known = signed(new.known);
+/// Writes the document, if the epoch before is the known one; returns whether it was. One statement does
+/// it, so that it needs no transaction. A row that is missing has the epoch zero.
+pub(super) async fn write(
+    link: &MysqlLink,
+    session: &Session,
+    new: &NewDocument,
+) -> Result<bool, Fault> {
+    let (known, epoch) = (signed(new.known), signed(new.epoch));
     let make = if known == 0 {
         "INSERT INTO tollgate_overrides VALUES (1, 0, '') ON DUPLICATE KEY UPDATE id = id;"
     } else {
@@ -48,48 +52,38 @@ fn write(new: &NewDocument) -> String {
     };
     let text = hex::digits(new.text.as_bytes());
     // (The epoch changes, so that a row that is found counts as changed.)
-    format!(
-        "{make} UPDATE tollgate_overrides SET epoch = {}, text = CONVERT(X'{text}' USING utf8mb4)
+    let write = format!(
+        "{make} UPDATE tollgate_overrides SET epoch = {epoch}, text = CONVERT(X'{text}' USING utf8mb4)
          WHERE id = 1 AND epoch = {known};
-         SELECT ROW_COUNT()",
-        signed(new.epoch)
-    )
+         SELECT ROW_COUNT()"
+    );
+    let sets = link.chore(session, write).await?;
+    let count = sets.first().and_then(|rows| rows.first());
+    Ok(number(count.ok_or(UNREADABLE)?, 0)? == Some(1))
 }
 
-impl MysqlLink {
-    pub(super) async fn write_document(
-        &self,
-        session: &Session,
-        new: &NewDocument,
-    ) -> Result<bool, Fault> {
-        let sets = self.chore(session, write(new)).await?;
-        let count = sets.first().and_then(|rows| rows.first());
-        Ok(number(count.ok_or(UNREADABLE)?, 0)? == Some(1))
-    }
-
-    pub(super) async fn read_document(
-        &self,
-        session: &Session,
-        known: u64,
-    ) -> Result<ToldDocument, Fault> {
-        let read = format!(
-            "SELECT COALESCE(kept.epoch, 0), {}, IF(COALESCE(kept.epoch, 0) <> {}, COALESCE(kept.text, ''), NULL)
-             FROM (SELECT 1) AS one LEFT JOIN tollgate_overrides AS kept ON kept.id = 1",
-            self.moment(),
-            signed(known)
-        );
-        let sets = self.chore(session, read).await?;
-        let row = sets.first().and_then(|rows| rows.first());
-        let origin = origin(session.print.get());
-        document_of(row.ok_or(UNREADABLE)?, origin).ok_or(UNREADABLE)
-    }
+pub(super) async fn read(
+    link: &MysqlLink,
+    session: &Session,
+    known: u64,
+) -> Result<StoredDocument, Fault> {
+    let read = format!(
+        "SELECT COALESCE(kept.epoch, 0), {}, IF(COALESCE(kept.epoch, 0) <> {}, COALESCE(kept.text, ''), NULL)
+         FROM (SELECT 1) AS one LEFT JOIN tollgate_overrides AS kept ON kept.id = 1",
+        link.moment(),
+        signed(known)
+    );
+    let sets = link.chore(session, read).await?;
+    let row = sets.first().and_then(|rows| rows.first());
+    let origin = origin(session.print.get());
+    document_of(row.ok_or(UNREADABLE)?, origin).ok_or(UNREADABLE)
 }
 
 const UNREADABLE: Fault = Fault::Corrupt("not a response about the document");
 
-fn document_of(row: &Row, origin: Option<Origin>) -> Option<ToldDocument> {
+fn document_of(row: &Row, origin: Option<Origin>) -> Option<StoredDocument> {
     let integer = |column| number(row, column).ok().flatten();
-    Some(ToldDocument {
+    Some(StoredDocument {
         epoch: u64::try_from(integer(0)?).unwrap_or(0),
         now: moment(integer(1)?)?,
         written: false,

@@ -14,7 +14,7 @@ use super::fault::{Fault, obstacle};
 use super::mark;
 use super::transaction::{BEGIN, OpenTransaction};
 use crate::audit::Finding;
-use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
+use crate::batch::{Answer, Batch, NewDocument, Obstacle, StoredDocument, Trouble, Wants};
 use crate::sql::database::{Base, Beat, Database, Swept};
 use crate::sql::mark::Mark;
 use crate::sql::{PAGE, idle_within};
@@ -257,12 +257,12 @@ impl Database for MysqlLink {
         session.has_document
     }
 
-    async fn replace_document(&self, session: &Session, new: &NewDocument) -> Result<bool, Fault> {
-        self.write_document(session, new).await
+    async fn write_document(&self, session: &Session, new: &NewDocument) -> Result<bool, Fault> {
+        document::write(self, session, new).await
     }
 
-    async fn present_document(&self, session: &Session, known: u64) -> Result<ToldDocument, Fault> {
-        self.read_document(session, known).await
+    async fn read_document(&self, session: &Session, known: u64) -> Result<StoredDocument, Fault> {
+        document::read(self, session, known).await
     }
 
     fn is_conflict(fault: &Fault) -> bool {

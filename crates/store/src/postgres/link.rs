@@ -18,12 +18,12 @@ use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
 pub(super) use self::draw::DRAW_OF;
 use self::fault::{Fault, obstacle, words};
-use self::transaction::{OpenTransaction, join};
+use self::transaction::{OpenTransaction, ReceiptRow, join};
 use super::audit::{Facts, VERSION};
 use super::engine::Engine;
 use super::{AddressError, mark};
 use crate::audit::Finding;
-use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
+use crate::batch::{Answer, Batch, NewDocument, Obstacle, StoredDocument, Trouble, Wants};
 use crate::sql::database::{Base, Beat, Database, Swept};
 use crate::sql::mark::{Mark, receipt_key};
 use crate::sql::{CONNECT_WITHIN, FAREWELL, PAGE, idle_within};
@@ -43,9 +43,9 @@ pub(super) struct PostgresLink {
 pub(super) struct Session {
     client: Rc<Client>,
     engine: Engine,
-    /// The key of its receipt in a database that spans machines, which tells whether a COMMIT that
-    /// failed was made; and the number of the last call.
-    receipt: ([u8; 12], Cell<u64>),
+    /// The key of its receipts in a database that spans machines, and the number of the last one.
+    receipt_key: [u8; 12],
+    last_receipt: Cell<u64>,
     /// Why its connection ended, once it has.
     ended: Rc<OnceCell<String>>,
     closed: Rc<Notify>,
@@ -64,6 +64,16 @@ pub(super) struct Session {
     has_document: bool,
     /// The statement that must precede our own, if the session's defaults are not the ones we need.
     begin: Option<String>,
+}
+
+impl Session {
+    /// The receipt of the next transaction in a database that spans machines: it tells whether the
+    /// transaction was made if its COMMIT fails.
+    fn next_receipt(&self) -> ReceiptRow {
+        let number = self.last_receipt.get() + 1;
+        self.last_receipt.set(number);
+        ReceiptRow::new(self.receipt_key, number)
+    }
 }
 
 pub(super) fn address(url: &str) -> Result<Config, AddressError> {
@@ -247,7 +257,8 @@ impl Database for PostgresLink {
         Ok(Session {
             client,
             engine,
-            receipt: (receipt_key(Mark::new_print()), Cell::new(0)),
+            receipt_key: receipt_key(Mark::new_print()),
+            last_receipt: Cell::new(0),
             ended,
             closed,
             notified,
@@ -382,16 +393,12 @@ impl Database for PostgresLink {
         session.has_document
     }
 
-    async fn replace_document(&self, session: &Session, new: &NewDocument) -> Result<bool, Fault> {
-        let written = self.write_document(session, new).await;
-        written.map_err(|fault| match fault {
-            Fault::Conflict(words) if session.engine.spans() => Fault::Doubtful(words),
-            fault => fault,
-        })
+    async fn write_document(&self, session: &Session, new: &NewDocument) -> Result<bool, Fault> {
+        document::write(self, session, new).await
     }
 
-    async fn present_document(&self, session: &Session, known: u64) -> Result<ToldDocument, Fault> {
-        self.read_document(session, known).await
+    async fn read_document(&self, session: &Session, known: u64) -> Result<StoredDocument, Fault> {
+        document::read(self, session, known).await
     }
 
     fn is_conflict(fault: &Fault) -> bool {

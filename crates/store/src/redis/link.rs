@@ -28,7 +28,8 @@ use super::certificates::choose_provider;
 use super::cluster::{Cluster, slot_of};
 use super::scripts::{DRAW, DRAW_BUCKET};
 use crate::batch::{
-    Answer, Batch, LaneState, Link, NewDocument, Obstacle, STRAGGLES, ToldDocument, Trouble, Wants,
+    Answer, Batch, LaneState, Link, NewDocument, Obstacle, STRAGGLES, StoredDocument, Trouble,
+    Wants,
 };
 use crate::clock::Clock;
 use crate::simple::are_simple;
@@ -304,7 +305,7 @@ impl Link for RedisLink {
         connection: &Connection,
         known: u64,
         new: Option<&NewDocument>,
-    ) -> Result<ToldDocument, Trouble> {
+    ) -> Result<StoredDocument, Trouble> {
         let mut arguments = vec![self.pinned_now().to_string(), known.to_string()];
         if let Some(new) = new {
             let keep = new.keep.as_secs().max(1);
@@ -315,7 +316,7 @@ impl Link for RedisLink {
         let stated = self.document.run(wire, &[DOCUMENT], &arguments).await;
         let stated: (u64, u64, u8, Option<String>) = stated.map_err(|error| self.trouble(error))?;
         let (epoch, now, written, text) = stated;
-        Ok(ToldDocument {
+        Ok(StoredDocument {
             epoch,
             now: Timestamp::from_micros(now),
             written: written == 1,

@@ -14,7 +14,7 @@ use super::mark::origin;
 use super::{CONNECT_WITHIN, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX, pause_before};
 use crate::audit::Finding;
 use crate::batch::{
-    Answer, Batch, LaneState, Link, NewDocument, Obstacle, ToldDocument, Trouble, Wanted, Wants,
+    Answer, Batch, LaneState, Link, NewDocument, Obstacle, StoredDocument, Trouble, Wanted, Wants,
 };
 use crate::options::RemoteOptions;
 use crate::wire_form::{Name, moment, signed};
@@ -77,8 +77,9 @@ const ELSEWHERE_FOR: Micros = Micros(250_000);
 /// The most buckets for which that is remembered.
 const ELSEWHERE_MAX: usize = 4096;
 
-/// For how long a conflict about the document is tried again; an operator waits for it, and no request.
-const DOCUMENT_WITHIN: Micros = Micros::from_secs(2);
+/// For how long a conflict about the document is tried again: for less than the lane waits for the call,
+/// so that the operator learns that nothing was written.
+const DOCUMENT_WITHIN: Micros = Micros(750_000);
 
 /// After so many heartbeats a gateway without requests sweeps instead.
 const IDLE_SWEEP_EVERY: u32 = 9;
@@ -171,18 +172,18 @@ pub(crate) trait Database: 'static {
     fn keeps_document(session: &Self::Session) -> bool;
 
     /// Replaces the document of overrides, if its epoch is the known one; returns whether it was.
-    async fn replace_document(
+    async fn write_document(
         &self,
         session: &Self::Session,
         new: &NewDocument,
     ) -> Result<bool, Self::Fault>;
 
     /// The document, with its text unless its epoch is `known`.
-    async fn present_document(
+    async fn read_document(
         &self,
         session: &Self::Session,
         known: u64,
-    ) -> Result<ToldDocument, Self::Fault>;
+    ) -> Result<StoredDocument, Self::Fault>;
 
     /// Whether the statement conflicted with another one and was rolled back.
     fn is_conflict(fault: &Self::Fault) -> bool;
@@ -312,18 +313,18 @@ impl<D: Database> Link for D {
         session: &D::Session,
         known: u64,
         new: Option<&NewDocument>,
-    ) -> Result<ToldDocument, Trouble> {
+    ) -> Result<StoredDocument, Trouble> {
         let written = match new {
             Some(new) => {
-                let replace = async || self.replace_document(session, new).await;
-                retried(self, DOCUMENT_WITHIN, replace).await
+                let write = async || self.write_document(session, new).await;
+                retried(self, DOCUMENT_WITHIN, write).await
             }
             None => Ok(false),
         };
         let written = written.map_err(|fault| D::trouble(session, fault, true))?;
-        let present = async || self.present_document(session, known).await;
-        match retried(self, DOCUMENT_WITHIN, present).await {
-            Ok(received) => Ok(ToldDocument {
+        let read = async || self.read_document(session, known).await;
+        match retried(self, DOCUMENT_WITHIN, read).await {
+            Ok(received) => Ok(StoredDocument {
                 written,
                 ..received
             }),

@@ -1,7 +1,7 @@
 //! How often a gateway asks for the document of overrides.
 
 use super::*;
-use crate::batch::ToldDocument;
+use crate::batch::StoredDocument;
 
 /// A server whose heartbeats find this epoch, and how often the document was read.
 struct Server {
@@ -9,6 +9,20 @@ struct Server {
     epoch: Cell<u64>,
     beats: Cell<u64>,
     reads: Cell<u64>,
+    /// What is sent over the connection takes turns.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Server {
+    fn new(shared: &Arc<LaneState>) -> Rc<Self> {
+        Rc::new(Self {
+            shared: shared.clone(),
+            epoch: Cell::new(1),
+            beats: Cell::new(0),
+            reads: Cell::new(0),
+            turn: tokio::sync::Mutex::new(()),
+        })
+    }
 }
 
 impl Link for Server {
@@ -31,15 +45,26 @@ impl Link for Server {
         (): &(),
         _known: u64,
         _new: Option<&NewDocument>,
-    ) -> Result<ToldDocument, Trouble> {
+    ) -> Result<StoredDocument, Trouble> {
+        let _turn = self.turn.lock().await;
         self.reads.update(|reads| reads + 1);
-        Ok(ToldDocument {
+        Ok(StoredDocument {
             epoch: self.epoch.get(),
             now: self.shared.clock.now(),
             written: false,
             text: Some(format!("{}", self.epoch.get())),
             origin: None,
         })
+    }
+
+    /// The document changes while the subscription is made.
+    async fn listen(&self, (): &()) {
+        {
+            let _turn = self.turn.lock().await;
+            self.shared.documents.changed();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        std::future::pending().await
     }
 
     async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
@@ -60,12 +85,7 @@ impl Link for Server {
 async fn document_is_read_when_it_has_changed_and_not_before() {
     let clock = Clock::system();
     let shared = Arc::new(LaneState::new(clock, Micros::from_secs(60), true));
-    let server = Rc::new(Server {
-        shared: shared.clone(),
-        epoch: Cell::new(1),
-        beats: Cell::new(0),
-        reads: Cell::new(0),
-    });
+    let server = Server::new(&shared);
     let local = tokio::task::LocalSet::new();
     local.spawn_local(lane(shared.clone(), server.clone()));
     let mut watched = shared.documents.subscribe();
@@ -95,4 +115,20 @@ async fn document_is_read_when_it_has_changed_and_not_before() {
         assert!(begun.elapsed() < Duration::from_millis(1500));
     };
     local.run_until(test).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn document_waits_for_its_subscription_no_longer_than_that_takes() {
+    let shared = Arc::new(LaneState::new(Clock::system(), Micros::from_secs(60), true));
+    let server = Server::new(&shared);
+    let local = tokio::task::LocalSet::new();
+    local.spawn_local(lane(shared.clone(), server.clone()));
+    let begun = tokio::time::Instant::now();
+    let read_again = async {
+        while server.reads.get() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    local.run_until(read_again).await;
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
 }

@@ -5,8 +5,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::Fault;
+use super::transaction::{OpenTransaction, join};
 use super::{PostgresLink, Session};
-use crate::batch::{NewDocument, ToldDocument};
+use crate::batch::{NewDocument, StoredDocument};
 use crate::sql::mark::origin;
 use crate::wire_form::{moment, signed};
 
@@ -36,13 +37,10 @@ const READ: &str = "SELECT coalesce(kept.epoch, 0),
     CASE WHEN coalesce(kept.epoch, 0) <> $2 THEN coalesce(kept.text, '') END
     FROM (SELECT 1) AS one LEFT JOIN tollgate_overrides AS kept ON kept.id = 1";
 
-/// Writes it, if the epoch before is still that of `$1`.
-const WRITE: &str = "WITH written AS (
-        INSERT INTO tollgate_overrides AS kept
-        SELECT 1, $2, $3 WHERE $1 = 0 OR EXISTS (SELECT FROM tollgate_overrides WHERE id = 1)
-        ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, text = excluded.text WHERE kept.epoch = $1
-        RETURNING 1
-    ) SELECT";
+/// Writes it, if the epoch before is still that of `$1`; affects a row then.
+const WRITE: &str = "INSERT INTO tollgate_overrides AS kept
+    SELECT 1, $2, $3 WHERE $1 = 0 OR EXISTS (SELECT FROM tollgate_overrides WHERE id = 1)
+    ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, text = excluded.text WHERE kept.epoch = $1";
 
 /// Has the session notified of changes. Behind a pooler a notification may reach another session; the
 /// heartbeats find the change then.
@@ -67,45 +65,77 @@ pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, toki
     ask().await
 }
 
-impl PostgresLink {
-    pub(super) async fn write_document(
-        &self,
-        session: &Session,
-        new: &NewDocument,
-    ) -> Result<bool, Fault> {
-        let (expected, epoch) = (signed(new.known), signed(new.epoch));
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
-            (&expected, Type::INT8),
-            (&epoch, Type::INT8),
-            (&new.text, Type::TEXT),
-        ];
-        // Databases that span machines do not notify.
-        let count = match session.engine.spans() {
-            true => "count(*)",
-            false => "count(pg_notify('tollgate_overrides', ''))",
-        };
-        let write = format!("{WRITE} {count} FROM written");
-        let row = self.chore(session, &write, &parameters).await?;
-        Ok(row.try_get::<_, i64>(0)? == 1)
+/// Writes the document, if the epoch before is the known one; returns whether it was.
+pub(super) async fn write(
+    link: &PostgresLink,
+    session: &Session,
+    new: &NewDocument,
+) -> Result<bool, Fault> {
+    let (known, epoch) = (signed(new.known), signed(new.epoch));
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&known, Type::INT8),
+        (&epoch, Type::INT8),
+        (&new.text, Type::TEXT),
+    ];
+    if session.engine.spans() {
+        return write_with_receipt(link, session, &parameters).await;
     }
+    let write = format!(
+        "WITH written AS ({WRITE} RETURNING 1)
+         SELECT count(pg_notify('tollgate_overrides', '')) FROM written"
+    );
+    let row = link.chore(session, &write, &parameters).await?;
+    Ok(row.try_get::<_, i64>(0)? == 1)
+}
 
-    pub(super) async fn read_document(
-        &self,
-        session: &Session,
-        known: u64,
-    ) -> Result<ToldDocument, Fault> {
-        let (pinned, known) = (self.base.pinned(), signed(known));
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&pinned, Type::INT8), (&known, Type::INT8)];
-        let row = self.chore(session, READ, &parameters).await?;
-        let missing = Fault::Corrupt("the document has a number below zero");
-        let now = moment(row.try_get(1)?).ok_or(missing)?;
-        Ok(ToldDocument {
-            epoch: u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
-            now,
-            written: false,
-            text: row.try_get(2)?,
-            origin: origin(session.print.get()),
-        })
-    }
+/// Writes it in a database that spans machines, which does not notify. If COMMIT fails with a conflict,
+/// the receipt tells whether the document was written, also if another gateway has replaced it since.
+async fn write_with_receipt(
+    link: &PostgresLink,
+    session: &Session,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<bool, Fault> {
+    let (client, engine, pinned) = (&session.client, session.engine, link.base.pinned());
+    let begin = link.begin(engine);
+    let _turn = session.turn.write().await;
+    let receipt = session.next_receipt();
+    let mut open = OpenTransaction::new(session);
+    // One round trip. After an error of a statement COMMIT rolls everything back.
+    let ((begun, written), (receipted, committed)) = join(
+        join(
+            client.batch_execute(&begin),
+            client.execute_typed(WRITE, parameters),
+        ),
+        join(
+            receipt.write(client, engine, pinned),
+            client.batch_execute("COMMIT"),
+        ),
+    )
+    .await;
+    open.closed = committed.is_ok();
+    begun?;
+    let written = written?;
+    receipted?;
+    link.outcome(session, committed, Some(receipt)).await?;
+    Ok(written == 1)
+}
+
+pub(super) async fn read(
+    link: &PostgresLink,
+    session: &Session,
+    known: u64,
+) -> Result<StoredDocument, Fault> {
+    let (pinned, known) = (link.base.pinned(), signed(known));
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&pinned, Type::INT8), (&known, Type::INT8)];
+    let row = link.chore(session, READ, &parameters).await?;
+    let missing = Fault::Corrupt("the document has a number below zero");
+    let now = moment(row.try_get(1)?).ok_or(missing)?;
+    Ok(StoredDocument {
+        epoch: u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
+        now,
+        written: false,
+        text: row.try_get(2)?,
+        origin: origin(session.print.get()),
+    })
 }

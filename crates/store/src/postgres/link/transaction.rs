@@ -29,22 +29,17 @@ impl PostgresLink {
     ) -> Result<Answer, Fault> {
         let client = &session.client;
         let mut open = OpenTransaction::new(session);
-        let ready = self.until_commit(session, batch).await;
-        let (answer, mut rows) = ready.map_err(|fault| fault.before_commit(client))?;
-        let receipt = match batch.receipt.number {
-            0 if session.engine.spans() && !rows.keys.is_empty() => {
-                let (key, last) = &session.receipt;
-                last.set(last.get() + 1);
-                rows.add_receipt(
-                    key,
-                    last.get(),
-                    signed(answer.now.after(RECEIPT_KEPT).as_micros()),
-                );
-                Some((*key, last.get()))
-            }
+        let mut receipt = match batch.receipt.number {
             0 => None,
-            number => Some((receipt_key(self.base.decider.id), number)),
+            number => Some(ReceiptRow::new(receipt_key(self.base.decider.id), number)),
         };
+        let ready = self.until_commit(session, batch, receipt.as_ref()).await;
+        let (answer, mut rows) = ready.map_err(|fault| fault.before_commit(client))?;
+        if receipt.is_none() && session.engine.spans() && !rows.keys.is_empty() {
+            let own = session.next_receipt();
+            rows.add_receipt(&own, answer.now);
+            receipt = Some(own);
+        }
         batch.receipt.committing();
         // One round trip. After an error of the first, COMMIT rolls everything back.
         let (written, committed) = join(
@@ -54,16 +49,27 @@ impl PostgresLink {
         .await;
         open.closed = committed.is_ok();
         written?;
+        self.outcome(session, committed, receipt).await?;
+        Ok(answer)
+    }
+
+    /// Whether a transaction was made, by the response to its COMMIT. In a database that spans machines
+    /// it may be made although its COMMIT failed with a conflict: the receipt that it wrote says so.
+    pub(super) async fn outcome(
+        &self,
+        session: &Session,
+        committed: Result<(), tokio_postgres::Error>,
+        receipt: Option<ReceiptRow>,
+    ) -> Result<(), Fault> {
         match (committed.map_err(Fault::from), receipt) {
-            (Ok(()), _) => Ok(answer),
-            (Err(Fault::Conflict(words)), Some((key, number))) if session.engine.spans() => {
-                match self.was_made(session, &key, number, &words).await? {
-                    true => Ok(answer),
+            (Err(Fault::Conflict(words)), Some(receipt)) if session.engine.spans() => {
+                match self.was_made(session, &receipt, &words).await? {
+                    true => Ok(()),
                     false => Err(Fault::Conflict(words)),
                 }
             }
-            // The server's errors mean a rollback; after others a charge may be made.
-            (Err(fault), _) => Err(fault),
+            // The server's other errors mean a rollback; if the session ended, it may be made.
+            (outcome, _) => outcome,
         }
     }
 
@@ -73,8 +79,7 @@ impl PostgresLink {
     async fn was_made(
         &self,
         session: &Session,
-        key: &[u8],
-        number: u64,
+        receipt: &ReceiptRow,
         why: &str,
     ) -> Result<bool, Fault> {
         let read = "INSERT INTO tollgate_buckets AS receipt (key, expires) VALUES ($1, 0)
@@ -83,12 +88,12 @@ impl PostgresLink {
         let until = options.clock.now().after(options.answer_within);
         let mut attempts = 0;
         loop {
-            let parameters = [(&key as _, Type::BYTEA)];
+            let parameters = [(&receipt.key.as_slice() as _, Type::BYTEA)];
             let rows = session.client.query_typed(read, &parameters).await;
             match rows.map_err(Fault::from) {
                 Ok(rows) => {
                     let found = rows.first().map(|row| row.try_get::<_, Option<String>>(0));
-                    return Ok(found.transpose()?.flatten() == Some(array_text(&[signed(number)])));
+                    return Ok(found.transpose()?.flatten() == Some(receipt.text()));
                 }
                 Err(Fault::Conflict(_)) if options.clock.now() < until => {
                     attempts += 1;
@@ -104,6 +109,7 @@ impl PostgresLink {
         &self,
         session: &Session,
         batch: &Batch,
+        receipt: Option<&ReceiptRow>,
     ) -> Result<(Answer, Rows), Fault> {
         let client = &session.client;
         let order = key_order(batch);
@@ -123,14 +129,17 @@ impl PostgresLink {
             "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
+        let write_receipt = async {
+            match receipt {
+                Some(receipt) => receipt.write(client, session.engine, pinned).await,
+                None => Ok(false),
+            }
+        };
         // One round trip: the server handles them in this order.
         let ((begun, (receipt, inserted)), ((rows, now), (marked, resets))) = join(
             join(
                 client.batch_execute(&begin),
-                join(
-                    write_receipt(client, session.engine, self.base.decider.id, batch, pinned),
-                    client.execute_typed(insert, &keys_parameter),
-                ),
+                join(write_receipt, client.execute_typed(insert, &keys_parameter)),
             ),
             join(
                 join(
@@ -275,8 +284,9 @@ impl Rows {
         }
     }
 
-    fn add_receipt(&mut self, key: &[u8], number: u64, expires: i64) {
-        self.add(key, expires, [None; 7], Some(array_text(&[signed(number)])));
+    fn add_receipt(&mut self, receipt: &ReceiptRow, now: Timestamp) {
+        let expires = signed(now.after(RECEIPT_KEPT).as_micros());
+        self.add(&receipt.key, expires, [None; 7], Some(receipt.text()));
     }
 
     async fn write(&self, client: &Client, engine: Engine) -> Result<(), tokio_postgres::Error> {
@@ -361,40 +371,49 @@ async fn resets(
     Ok(resets)
 }
 
-/// Writes the number, unless it or a later one is there. The row is locked either way; an earlier
-/// transaction with it is waited for.
-fn receipt_statement(engine: Engine) -> String {
-    let more = engine.more();
-    format!("INSERT INTO tollgate_buckets AS receipt (key, expires, more)
-     VALUES ($1, coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $4, CAST($2 AS {more}))
-     ON CONFLICT (key) DO UPDATE SET expires = excluded.expires, more = excluded.more
-     WHERE coalesce((receipt.more::bigint[])[1] < (excluded.more::bigint[])[1], true)")
+/// The row that a transaction writes so that it can be found out later whether it was made. Later
+/// transactions of the same key have larger numbers.
+#[derive(Debug)]
+pub(super) struct ReceiptRow {
+    key: [u8; 12],
+    number: u64,
 }
 
-/// Writes the receipt of `batch`, if it has corrections; returns whether it was there already: they were
-/// made. `pinned`: the moment of a test.
-async fn write_receipt(
-    client: &Client,
-    engine: Engine,
-    gateway: i64,
-    batch: &Batch,
-    pinned: Option<i64>,
-) -> Result<bool, tokio_postgres::Error> {
-    if batch.receipt.number == 0 {
-        return Ok(false);
+impl ReceiptRow {
+    pub(super) fn new(key: [u8; 12], number: u64) -> Self {
+        Self { key, number }
     }
-    let key = receipt_key(gateway);
-    let key = key.as_slice();
-    let number = array_text(&[signed(batch.receipt.number)]);
-    let kept = signed(RECEIPT_KEPT.0);
-    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&key, Type::BYTEA),
-        (&number, Type::TEXT),
-        (&pinned, Type::INT8),
-        (&kept, Type::INT8),
-    ];
-    let statement = receipt_statement(engine);
-    Ok(client.execute_typed(&statement, &parameters).await? == 0)
+
+    /// The number as it is in the row.
+    fn text(&self) -> String {
+        array_text(&[signed(self.number)])
+    }
+
+    /// Writes the number, unless it or a later one is there; returns whether it was there: the
+    /// transaction was made. The row is locked either way; an earlier transaction with it is waited
+    /// for. `pinned`: the moment of a test.
+    pub(super) async fn write(
+        &self,
+        client: &Client,
+        engine: Engine,
+        pinned: Option<i64>,
+    ) -> Result<bool, tokio_postgres::Error> {
+        let (key, number, kept) = (self.key.as_slice(), self.text(), signed(RECEIPT_KEPT.0));
+        let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&key, Type::BYTEA),
+            (&number, Type::TEXT),
+            (&pinned, Type::INT8),
+            (&kept, Type::INT8),
+        ];
+        let write = format!(
+            "INSERT INTO tollgate_buckets AS receipt (key, expires, more)
+             VALUES ($1, coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $4, CAST($2 AS {}))
+             ON CONFLICT (key) DO UPDATE SET expires = excluded.expires, more = excluded.more
+             WHERE coalesce((receipt.more::bigint[])[1] < (excluded.more::bigint[])[1], true)",
+            engine.more()
+        );
+        Ok(client.execute_typed(&write, &parameters).await? == 0)
+    }
 }
 
 /// Rolls back if it is dropped before it is closed, so that it leaves no locks behind.
