@@ -460,7 +460,7 @@ fn read_answer(
     let head = outcome.ok()?;
     let mut body = Vec::new();
     loop {
-        match client.poll_body(&mut context) {
+        match client.poll_body(&mut context, true) {
             Poll::Pending => panic!("bytes at hand are never awaited"),
             Poll::Ready(None) => return Some((head.status.as_u16(), head.headers, body)),
             Poll::Ready(Some(frame)) => body.extend(frame.ok()?.into_data().unwrap_or_default()),

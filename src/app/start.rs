@@ -102,6 +102,8 @@ pub(super) fn start_with(
         health: UpstreamHealth::default(),
         #[cfg(feature = "otlp")]
         spans,
+        #[cfg(not(feature = "otlp"))]
+        spans: None,
     };
     let overrides = Overrides::start(
         Arc::clone(&gateway.current),

@@ -153,13 +153,8 @@ fn bridge<B>(request: &mut Request<B>) -> Result<(), Malformed> {
         );
     }
     announce_upgrade(headers, named);
-    request.extensions_mut().insert(Bridged);
     Ok(())
 }
-
-/// Marks a request that came as extended CONNECT.
-#[derive(Clone, Copy, Debug)]
-pub struct Bridged;
 
 /// Decrements `Max-Forwards` (RFC 9110 7.6.2); returns whether this was the last hop. A value that
 /// is not a number is ignored.
@@ -221,10 +216,8 @@ fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), 
 /// HTTP/1 parsers, including the upstream's, trim whitespace around a value. An untrimmed value
 /// would be another caller's key here and the same key at the upstream (RFC 9113 8.2.1).
 fn check_values(headers: &HeaderMap) -> Result<(), Malformed> {
-    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    let bad =
-        |value: &HeaderValue| blank(value.as_bytes().first()) || blank(value.as_bytes().last());
-    if headers.values().any(bad) {
+    let is_padded = |value: &HeaderValue| value.as_bytes().trim_ascii().len() < value.len();
+    if headers.values().any(is_padded) {
         Err(Malformed::FieldValue)
     } else {
         Ok(())

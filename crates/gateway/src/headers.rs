@@ -212,12 +212,8 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     if present.has(HeaderSet::TE) {
         hop.trailers = headers.get_all(TE).iter().any(|line| {
             tokens(line.as_bytes()).any(|token| {
-                let name = token
-                    .split(|&b| b == b';')
-                    .next()
-                    .unwrap_or_default()
-                    .trim_ascii();
-                name.eq_ignore_ascii_case(b"trailers")
+                let name = token.split(|&byte| byte == b';').next();
+                name.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"trailers"))
             })
         });
         headers.remove(TE);

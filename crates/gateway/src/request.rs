@@ -21,7 +21,7 @@ use std::rc::Rc;
 use http::{Request, Response};
 
 use super::forward::Forwarded;
-use super::forward::body::{Guarded, ResponseBody};
+use super::forward::body::Guarded;
 use super::headers::{HeaderSet, RequestHeaders};
 use admit::Arrived;
 use admitted::Next;
@@ -37,7 +37,7 @@ use tollgate_policy::FilledEdits;
 use tollgate_response::RefusalForm;
 
 impl Handler for Gateway {
-    type Body = Guarded<ResponseBody, Closing>;
+    type Body = Guarded<Closing>;
 
     async fn handle(
         &self,
@@ -62,8 +62,7 @@ impl Handler for Gateway {
         if let (Some(plain), None) = (&snapshot.plain, &connection.tls)
             && let Some(response) = plain.response(connection, &head)
         {
-            let response = own::head_alone(response, form.is_head());
-            let outcome = Forwarded::own(response, Cause::Upstream);
+            let outcome = Forwarded::to_client(response, Cause::Upstream, &form);
             return respond::pass_on(context, outcome, &form, edits);
         }
         let arrived = Arrived {
@@ -82,11 +81,11 @@ impl Handler for Gateway {
             }
         };
         let outcome = match admitted.next {
-            Next::Respond(response, cause) => {
-                let response = own::head_alone(response, form.is_head());
-                Ok(Forwarded::own(response, cause))
+            Next::Respond(response, cause) => Ok(Forwarded::to_client(response, cause, &form)),
+            Next::Echo => {
+                let response = admitted.echo(&snapshot, head.map(|()| body), &mut context);
+                Ok(Forwarded::to_client(response, Cause::Upstream, &form))
             }
-            Next::Echo => Ok(admitted.echo(&snapshot, head.map(|()| body), &mut context)),
             Next::Forward(upstream) => {
                 let verbatim = takes_lines && edits.is_empty() && context.reads_nothing();
                 let forwarding = admitted.forward_context(&snapshot, connection, target, verbatim);

@@ -14,7 +14,7 @@ pub enum BodyReader {
     Done,
     /// This many bytes are left.
     Exactly(u64),
-    /// Chunks.
+    /// Chunks follow, up to the last one.
     Chunked(Decoder),
     /// All bytes until the connection ends.
     UntilClose,
@@ -29,7 +29,7 @@ pub enum Body {
     Data(Bytes),
     /// The trailers that follow it. The body has ended.
     Trailers(HeaderMap),
-    /// The body has ended.
+    /// The body has ended, without trailers.
     End,
     /// More must be read first: this many bytes, or 0 if the number is unknown.
     Needs(u64),
@@ -134,7 +134,7 @@ impl BodyReader {
 /// Writes the body that follows a head.
 #[derive(Debug)]
 pub struct BodyWriter {
-    /// The rest of it.
+    /// The length of its unwritten rest.
     length: BodyLength,
     ended: bool,
     broken: bool,

@@ -9,11 +9,11 @@ use super::head::Framing;
 /// Where the body of a message ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// There is no body.
+    /// The message has no body.
     None,
     /// After this many bytes, at least one.
     Exactly(u64),
-    /// After the last chunk.
+    /// The body ends after its last chunk.
     Chunked,
     /// At the end of the connection. Responses only.
     UntilClose,
@@ -25,11 +25,11 @@ pub enum BodyLength {
 /// The message whose body it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A request.
+    /// The body is that of a request.
     Request,
-    /// A response.
+    /// The body is that of a response.
     Response {
-        /// Its status.
+        /// The status of the response.
         status: StatusCode,
         /// Whether it is the response to a HEAD request, and so has no body.
         to_head: bool,

@@ -42,7 +42,7 @@ enum At {
 /// A piece of a chunked body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Some of its bytes.
+    /// Some of the bytes of the body.
     Data(Bytes),
     /// Its end, with the trailers, if there are any.
     End(Option<HeaderMap>),
@@ -95,21 +95,16 @@ impl Decoder {
                 }
                 At::End => return Ok(Some(Piece::End(None))),
                 _ => {
-                    let mut read = 0;
-                    let mut bytes = input.iter();
-                    let outcome = loop {
-                        let Some(&byte) = bytes.next() else {
-                            break Ok(());
-                        };
+                    let (mut read, mut outcome) = (0, Ok(false));
+                    for &byte in input.iter() {
                         read += 1;
-                        if let outcome @ (Err(_) | Ok(true)) = self.line(byte) {
-                            break outcome.map(|_| ());
+                        outcome = self.line(byte);
+                        if outcome != Ok(false) {
+                            break;
                         }
-                    };
-                    let whole = matches!(self.at, At::Data | At::Trailers);
+                    }
                     input.advance(read);
-                    outcome?;
-                    if !whole {
+                    if !outcome? {
                         return Ok(None);
                     }
                 }

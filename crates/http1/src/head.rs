@@ -37,7 +37,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Creates it without lines.
+    /// Creates the list without any line.
     pub const fn new() -> Self {
         Self {
             ends: Vec::new(),
@@ -99,7 +99,7 @@ impl Lines {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether the head has no line so far.
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -225,7 +225,8 @@ pub fn write_fields(out: &mut Vec<u8>, headers: &HeaderMap) {
     }
 }
 
-pub(crate) fn write_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+/// Writes a header with its line end.
+pub fn write_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);

@@ -22,7 +22,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Creates it without memory.
+    /// Creates an output that has no memory yet.
     pub fn new() -> Self {
         Self::default()
     }

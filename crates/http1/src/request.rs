@@ -35,7 +35,7 @@ pub enum BadHead {
 /// A request without its body.
 #[derive(Debug)]
 pub struct Head {
-    /// Method, target, version, headers.
+    /// The method, the target, the version and the headers.
     pub parts: request::Parts,
     /// The length of its body.
     pub body: BodyLength,

@@ -35,9 +35,9 @@ pub struct Requests {
 /// The reason why no more requests are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRequest {
-    /// The head is refused.
+    /// The head of the request is refused.
     Head(BadHead),
-    /// The body is malformed.
+    /// The body of the request is malformed.
     Body(Malformed),
 }
 

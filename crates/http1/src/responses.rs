@@ -51,7 +51,7 @@ pub struct Responses {
 /// The head of a response, including an interim one (1xx).
 #[derive(Debug)]
 pub struct Head {
-    /// Version, status, headers.
+    /// The version, the status and the headers.
     pub parts: Parts,
     /// The reason phrase, if it is not the usual one.
     pub reason: Option<Bytes>,

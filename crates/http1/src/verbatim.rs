@@ -11,9 +11,9 @@ use super::head::{Framing, idle_timeout, is_control, number};
 /// Header lines with their ends, without framing and hop-by-hop headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verbatim {
-    /// The lines.
+    /// The lines, with their line ends.
     pub lines: Bytes,
-    /// Whether they include Date.
+    /// Whether the lines include a Date header.
     pub dated: bool,
     /// The value that is added to Via, after them.
     pub via: Option<HeaderValue>,

@@ -10,9 +10,9 @@ use crate::{BodyLength, BodyWriter, Message, Verbatim, tokens};
 /// The body that follows a head to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// No body.
+    /// The message has no body.
     None,
-    /// This many bytes.
+    /// The body has this many bytes.
     Exactly(u64),
     /// A body of unknown length.
     Unknown,
@@ -68,7 +68,7 @@ pub fn request_head(
 /// The properties of a request that decide the form of its response.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseForm {
-    /// Its version.
+    /// The version of the request.
     pub version: Version,
     /// Whether it is HEAD, so that the response has no body.
     pub head: bool,
@@ -79,7 +79,7 @@ pub struct ResponseForm {
 /// How the rest of a response is written after its head.
 #[derive(Debug)]
 pub struct ResponseWriter {
-    /// Its body.
+    /// Writes the body of the response.
     pub body: BodyWriter,
     /// Whether the connection can be used after it.
     pub persists: bool,

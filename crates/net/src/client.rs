@@ -120,7 +120,7 @@ where
         self.responses.reuse(std::mem::take(headers));
     }
 
-    /// As [`Responses::allow_verbatim`].
+    /// Allows what [`Responses::allow_verbatim`] allows for the next response.
     pub const fn allow_verbatim(&mut self) {
         self.responses.allow_verbatim();
     }
@@ -197,33 +197,14 @@ where
         self.responses.take_whole(self.read.bytes())
     }
 
-    pub fn poll_body(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
-        self.poll_receive(cx, true)
-    }
-
-    /// [`Client::poll_body`] for a request that another task sends by [`Client::poll_upload`].
-    pub fn poll_body_alone(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
-        self.poll_receive(cx, false)
-    }
-
-    /// Sends the rest of the request, independently of how much of its response is read; ready when
-    /// all of it is sent, or the server accepts no more.
-    pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
-        self.poll_send(cx)
-    }
-
     pub fn is_sent(&self) -> bool {
         self.sending.is_none() && self.write.is_done()
     }
 
+    /// Reads the next part of the response's body. `sends`: also sends the rest of the request, which
+    /// otherwise another task does ([`Client::poll_send`]).
     #[inline(always)]
-    fn poll_receive(
+    pub fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
         sends: bool,
@@ -251,8 +232,9 @@ where
         }
     }
 
-    /// Sends what there is of the request; ready when all is sent, or no more is accepted.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
+    /// Sends what there is of the request, independently of how much of its response is read; ready
+    /// when all of it is sent, or the server accepts no more.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
         if self.refused.is_some() {
             return Poll::Ready(Ok(()));
         }

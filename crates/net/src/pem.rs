@@ -79,11 +79,7 @@ impl Pem<'_> {
     }
 
     fn error(self, is_of_key: bool, what: String) -> TlsError {
-        TlsError {
-            file: self.path.to_path_buf(),
-            is_of_key,
-            what,
-        }
+        TlsError::new(self.path, what).of_key(is_of_key)
     }
 }
 

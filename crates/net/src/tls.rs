@@ -65,6 +65,21 @@ pub struct TlsError {
     pub what: String,
 }
 
+impl TlsError {
+    /// `file` cannot be used, or what else cannot.
+    pub fn new(file: impl Into<PathBuf>, error: impl fmt::Display) -> Self {
+        Self {
+            file: file.into(),
+            is_of_key: false,
+            what: error.to_string(),
+        }
+    }
+
+    pub(super) fn of_key(self, is_of_key: bool) -> Self {
+        Self { is_of_key, ..self }
+    }
+}
+
 /// TLS towards clients. A reloaded configuration is used from the next handshake on; open
 /// connections keep theirs.
 #[derive(Debug)]
@@ -166,23 +181,14 @@ fn expiries(settings: &TlsSettings) -> Vec<(PathBuf, Duration)> {
 
 fn config(settings: &TlsSettings, by_name: Arc<ByName>) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let at = |file: &Path| {
-        let file = file.to_path_buf();
-        move |error: &dyn fmt::Display| TlsError {
-            file: file.clone(),
-            is_of_key: false,
-            what: error.to_string(),
-        }
-    };
     let first = settings.certificates.first();
     let first = first.map(|one| one.chain.clone()).unwrap_or_default();
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| at(&first)(&error))?;
+        .map_err(|error| TlsError::new(&first, error))?;
     let builder = match &settings.client_ca {
         None => builder.with_no_client_auth(),
         Some(file) => {
-            let error = at(file);
             let mut roots = RootCertStore::empty();
             let content = read(file, false)?;
             let pem = Pem {
@@ -190,7 +196,8 @@ fn config(settings: &TlsSettings, by_name: Arc<ByName>) -> Result<ServerConfig, 
                 content: &content,
             };
             for certificate in pem.certificates()? {
-                roots.add(certificate).map_err(|e| error(&e))?;
+                let added = roots.add(certificate);
+                added.map_err(|error| TlsError::new(file, error))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = if settings.client_required {
@@ -198,23 +205,22 @@ fn config(settings: &TlsSettings, by_name: Arc<ByName>) -> Result<ServerConfig, 
             } else {
                 verifier.allow_unauthenticated()
             };
-            builder.with_client_cert_verifier(verifier.build().map_err(|e| error(&e))?)
+            let verifier = verifier
+                .build()
+                .map_err(|error| TlsError::new(file, error))?;
+            builder.with_client_cert_verifier(verifier)
         }
     };
     let mut config = builder.with_cert_resolver(by_name);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Session resumption without state per client; a reload replaces the key, so that older
     // sessions cannot be resumed.
-    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| at(&first)(&error))?;
+    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| TlsError::new(&first, error))?;
     Ok(config)
 }
 
 fn read(file: &Path, is_of_key: bool) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(file).map_err(|error| TlsError {
-        file: file.to_path_buf(),
-        is_of_key,
-        what: error.to_string(),
-    })
+    std::fs::read(file).map_err(|error| TlsError::new(file, error).of_key(is_of_key))
 }
 
 #[derive(Debug, Default)]

@@ -30,7 +30,7 @@ pub struct Drain {
 #[derive(Debug)]
 pub struct Worker {
     index: usize,
-    draining: Cell<bool>,
+    /// `None`: it does not drain.
     drain: Cell<Option<Drain>>,
     /// Whether it accepts nothing for now, and the tasks that wait for it to accept.
     held: Cell<bool>,
@@ -46,7 +46,6 @@ impl Worker {
     fn new(index: usize) -> Self {
         Self {
             index,
-            draining: Cell::new(false),
             drain: Cell::new(None),
             held: Cell::new(true),
             waiting: RefCell::default(),
@@ -65,7 +64,7 @@ impl Worker {
     }
 
     pub fn is_draining(&self) -> bool {
-        self.draining.get()
+        self.drain.get().is_some()
     }
 
     /// The permission for an idle connection to stay ready for its next request; `None`: enough others
@@ -122,7 +121,6 @@ impl Worker {
 
     fn drain(&self, drain: Drain) {
         self.drain.set(Some(drain));
-        self.draining.set(true);
         // Collected first, because a waker may run any code.
         let wakers: Vec<Waker> = self
             .tasks
@@ -153,7 +151,7 @@ impl Task {
     }
 
     pub fn poll_drain(&self, context: &Context<'_>) -> Poll<()> {
-        if self.worker.draining.get() {
+        if self.worker.is_draining() {
             return Poll::Ready(());
         }
         match &mut self.worker.tasks.borrow_mut()[self.key] {
@@ -181,7 +179,7 @@ impl Drop for Task {
             if tasks.capacity() > KEPT_TASKS {
                 tasks.shrink_to_fit();
             }
-            if self.worker.draining.get() {
+            if self.worker.is_draining() {
                 self.worker.idle.notify_one();
             }
         }

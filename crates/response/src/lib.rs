@@ -5,20 +5,18 @@
 
 #![forbid(unsafe_code)]
 
-mod asked;
 mod challenge;
 mod json_rpc;
 pub mod problem;
 pub mod quota_headers;
 mod refusal;
 
-pub use asked::RefusalForm;
 pub use challenge::challenge;
 
 pub use problem::{DecisionId, Problem};
 pub use refusal::SpentBudget;
 pub use refusal::{
-    ALLOWED, Denial, Form, Reason, Refusal, Refused, escape_json_char, write_headers,
+    ALLOWED, Denial, Form, Reason, Refusal, RefusalForm, Refused, escape_json_char, write_headers,
 };
 
 /// Runs the README's example as a test.

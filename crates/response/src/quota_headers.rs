@@ -56,94 +56,59 @@ impl QuotaFields {
         }
     }
 
-    /// Writes the headers for `facts` into the head of a response. `refused`: it is our refusal,
-    /// with `retry_after`; then only the violated limits are reported. An upstream's values of the
-    /// same headers are replaced. Without facts nothing is changed. `writer` is only a buffer.
-    pub fn annotate(
-        &self,
-        headers: &mut HeaderMap,
-        facts: &[Fact<'_>],
-        refused: bool,
-        retry_after: Option<Micros>,
-        now: Timestamp,
-        writer: &mut Writer,
-    ) {
-        self.prepare(facts, refused, retry_after, now, writer)
-            .insert(headers);
+    /// Writes the headers of `report` into the head of a response. An upstream's values of the same
+    /// headers are replaced. Without facts nothing is changed.
+    pub fn annotate(&self, headers: &mut HeaderMap, report: &Report<'_>) {
+        self.prepare(report).insert(headers);
     }
 
-    pub fn prepare(
-        &self,
-        facts: &[Fact<'_>],
-        refused: bool,
-        retry_after: Option<Micros>,
-        now: Timestamp,
-        writer: &mut Writer,
-    ) -> Prepared {
+    pub fn prepare(&self, report: &Report<'_>) -> Prepared {
         let mut prepared = Prepared::default();
-        let reported = Reported::new(facts, refused, retry_after);
-        self.tell(
-            Destination::Prepared(&mut prepared, &mut writer.buffer),
-            &reported,
-            now,
-        );
+        self.tell(Destination::Prepared(&mut prepared), report);
         prepared
     }
 
     /// Writes the same headers as lines of a head, where [`QuotaFields::annotate`] uses a table.
     /// The calling code must remove the upstream's headers of the same names ([`make_room`]).
-    pub fn write(
-        &self,
-        out: &mut Vec<u8>,
-        facts: &[Fact<'_>],
-        refused: bool,
-        retry_after: Option<Micros>,
-        now: Timestamp,
-    ) {
-        let reported = Reported::new(facts, refused, retry_after);
-        self.tell(Destination::Lines(out), &reported, now);
+    pub fn write(&self, out: &mut Vec<u8>, report: &Report<'_>) {
+        self.tell(Destination::Lines(out), report);
     }
 
     pub const fn is_silent(&self) -> bool {
         self.dialects.is_empty()
     }
 
-    fn tell(&self, way: Destination<'_>, reported: &Reported<'_>, now: Timestamp) {
-        if reported.facts.is_empty() {
+    fn tell(&self, way: Destination<'_>, report: &Report<'_>) {
+        if report.facts.is_empty() {
             return;
         }
         let out = &mut Out { way, written: 0 };
         for dialect in &self.dialects {
             if let Dialect::Draft11 | Dialect::DraftNext = dialect {
-                self.policies(out, reported.facts);
-                self.state(out, reported, *dialect == Dialect::DraftNext);
-            } else if let Some((limit, fact)) = self.decisive(reported) {
-                self.legacy(out, *dialect, limit, fact, reported.reset(fact), now);
+                self.policies(out, report.facts);
+                self.state(out, report, *dialect == Dialect::DraftNext);
+            } else if let Some((limit, fact)) = self.decisive(report) {
+                self.legacy(out, *dialect, limit, fact, report);
             }
         }
     }
 
     fn policies(&self, out: &mut Out<'_>, facts: &[Fact<'_>]) {
-        if let [fact] = facts
-            && let Some(limit) = self.limits.get(fact.limit)
-        {
-            return out.constant(Field::RateLimitPolicy, &limit.policy);
-        }
         out.field(Field::RateLimitPolicy, |value| {
             let known = facts.iter().filter_map(|fact| self.limits.get(fact.limit));
             for (place, limit) in known.enumerate() {
                 element(value, place);
-                value.extend_from_slice(limit.policy.as_bytes());
+                value.extend_from_slice(&limit.policy);
             }
         });
     }
 
     /// `RateLimit`: the remaining units, and the time for which they must suffice; on a refusal
     /// only for the limits that refused.
-    fn state(&self, out: &mut Out<'_>, reported: &Reported<'_>, next: bool) {
+    fn state(&self, out: &mut Out<'_>, report: &Report<'_>, next: bool) {
         out.field(Field::RateLimit, |value| {
-            let facts = reported.facts.iter();
-            let facts = facts.filter(|fact| fact.violated || !reported.refused);
+            let facts = report.facts.iter();
+            let facts = facts.filter(|fact| fact.violated || !report.refused);
             let known = facts.filter_map(|fact| Some((fact, self.limits.get(fact.limit)?)));
             for (place, (fact, limit)) in known.enumerate() {
                 element(value, place);
@@ -152,7 +117,7 @@ impl QuotaFields {
                 number(value, fact.standing.remaining());
                 if !limit.concurrent {
                     value.extend_from_slice(if next { b";w=" } else { b";t=" });
-                    number(value, reported.window(fact));
+                    number(value, report.window(fact));
                 }
                 if next {
                     value.extend_from_slice(b";c=");
@@ -165,19 +130,19 @@ impl QuotaFields {
         });
     }
 
-    /// The headers that can report one limit only; `left`: the time until its reset.
+    /// The headers that can report one limit only.
     fn legacy(
         &self,
         out: &mut Out<'_>,
         dialect: Dialect,
         limit: &Described,
         fact: &Fact<'_>,
-        left: Micros,
-        now: Timestamp,
+        report: &Report<'_>,
     ) {
         let (quota, remaining) = (limit.quota, fact.standing.remaining());
+        let left = report.reset(fact);
         if dialect == Dialect::XRateLimit {
-            let at = now.after(left).as_micros();
+            let at = report.now.after(left).as_micros();
             let reset = match self.reset {
                 Reset::Seconds => left.ceil_secs(),
                 Reset::Epoch => at.div_ceil(1_000_000),
@@ -211,10 +176,10 @@ impl QuotaFields {
     /// The limit that the legacy headers describe, which can report only one: of those that refused
     /// the one with the longest wait, otherwise the one with the smallest remaining fraction of its
     /// quota.
-    fn decisive<'t>(&self, reported: &'t Reported<'_>) -> Option<(&Described, &'t Fact<'t>)> {
+    fn decisive<'t>(&self, report: &'t Report<'_>) -> Option<(&Described, &'t Fact<'t>)> {
         let described = |fact: &'t Fact<'t>| Some((self.limits.get(fact.limit)?, fact));
-        let known = reported.facts.iter().filter_map(described);
-        if reported.refused {
+        let known = report.facts.iter().filter_map(described);
+        if report.refused {
             known
                 .filter(|(_, fact)| fact.violated)
                 .max_by_key(|(_, fact)| fact.standing.effective)
@@ -235,44 +200,35 @@ pub const fn retry_after_secs(wait: Micros) -> u64 {
     if seconds == 0 { 1 } else { seconds }
 }
 
-struct Reported<'f> {
-    facts: &'f [Fact<'f>],
-    refused: bool,
-    retry_after: Option<u64>,
+/// What the quota headers of one response say.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'f> {
+    pub facts: &'f [Fact<'f>],
+    /// Whether the response is our refusal: then only the violated limits are reported.
+    pub refused: bool,
+    /// The retry time of the refusal; `None`: there is none.
+    pub retry_after: Option<Micros>,
+    pub now: Timestamp,
 }
 
-impl<'f> Reported<'f> {
-    fn new(facts: &'f [Fact<'f>], refused: bool, retry_after: Option<Micros>) -> Self {
-        Self {
-            facts,
-            refused,
-            retry_after: retry_after.map(retry_after_secs),
-        }
+impl Report<'_> {
+    /// The value of Retry-After, on a refusal with one.
+    fn wait(&self) -> Option<u64> {
+        let wait = self.retry_after.filter(|_| self.refused);
+        wait.map(retry_after_secs)
     }
 
     /// The effective window in seconds; on a refusal never longer than Retry-After.
     fn window(&self, fact: &Fact<'_>) -> u64 {
         let window = fact.standing.effective.ceil_secs();
-        match self.retry_after {
-            Some(wait) if self.refused => window.min(wait),
-            _ => window,
-        }
+        self.wait().map_or(window, |wait| window.min(wait))
     }
 
     /// The reset of the legacy headers: the time until the quota is full again; on a refusal the
     /// time until a retry makes sense.
     fn reset(&self, fact: &Fact<'_>) -> Micros {
-        match self.retry_after {
-            Some(wait) if self.refused => Micros::from_secs(wait),
-            _ => fact.standing.reset,
-        }
+        self.wait().map_or(fact.standing.reset, Micros::from_secs)
     }
-}
-
-/// The buffer for values of a table, before each is copied; requests of a worker share one.
-#[derive(Debug, Default)]
-pub struct Writer {
-    buffer: Vec<u8>,
 }
 
 fn element(value: &mut Vec<u8>, place: usize) {
@@ -283,11 +239,8 @@ fn element(value: &mut Vec<u8>, place: usize) {
 
 /// Writes an integer; structured fields allow at most 15 digits.
 fn number(value: &mut Vec<u8>, number: u64) {
-    value.extend_from_slice(
-        itoa::Buffer::new()
-            .format(number.min(INTEGER_MAX))
-            .as_bytes(),
-    );
+    let number = number.min(INTEGER_MAX);
+    value.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Writes which of its buckets a client drew from: a digest of the key, whose parts may be secret.
@@ -318,7 +271,7 @@ fn is_ours(name: &HeaderName) -> bool {
 
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-const OURS: [HeaderName; 8] = [
+static OURS: [HeaderName; 8] = [
     HeaderName::from_static("ratelimit"),
     HeaderName::from_static("ratelimit-policy"),
     HeaderName::from_static("ratelimit-limit"),

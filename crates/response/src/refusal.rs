@@ -11,20 +11,67 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN, RETRY_AFTER, VARY,
     WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use smallvec::SmallVec;
 
+use super::json_rpc;
 use super::problem::{PROBLEM_JSON, Problem};
 use super::quota_headers::{EXPOSED, retry_after_secs};
-use super::{RefusalForm, json_rpc};
 pub use document::Denial;
 use tollgate_limit::Micros;
 use tollgate_limit::printable::percent_encoded;
 use tollgate_policy::body::json::Calls;
 use tollgate_policy::{RefusalBody, Template};
+
+/// The properties of a request that decide the form of a refusal.
+#[derive(Clone, Debug, Default)]
+pub struct RefusalForm {
+    /// Whether the request is HEAD.
+    pub head: bool,
+    http1: bool,
+    /// Whether headers may be written as lines after the response's header table.
+    pub takes_lines: bool,
+    /// The content type of a gRPC call.
+    grpc: Option<HeaderValue>,
+    origin: Option<HeaderValue>,
+}
+
+impl RefusalForm {
+    /// From `request`. `rare`: whether it may have a Content-Type or an Origin. `takes_lines`: the
+    /// server that read the request appends lines to a response's head when it writes it.
+    pub fn of<B>(request: &Request<B>, rare: bool, takes_lines: bool) -> Self {
+        let header = |name| request.headers().get(name).filter(|_| rare);
+        let is_grpc = |kind: &&HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
+        // For a client that sent CONNECT, a 200 would open a tunnel, whatever its content.
+        let kind = header(CONTENT_TYPE).filter(|_| *request.method() != Method::CONNECT);
+        Self {
+            head: *request.method() == Method::HEAD,
+            http1: request.version() < Version::HTTP_2,
+            takes_lines,
+            grpc: kind.filter(is_grpc).cloned(),
+            origin: header(ORIGIN).cloned(),
+        }
+    }
+
+    /// For a decision that another program asks for, about a request with this Origin. `head`:
+    /// whether the program asks with HEAD. Never the form of a gRPC call, since the status of that
+    /// is 200, which admits the request.
+    pub fn of_decision(head: bool, origin: Option<HeaderValue>) -> Self {
+        Self {
+            head,
+            origin,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a refusal has the common form, and its headers may be written as lines.
+    pub const fn is_plain(&self) -> bool {
+        self.takes_lines && !self.head && self.grpc.is_none() && self.origin.is_none()
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
@@ -182,19 +229,19 @@ impl<'r> Refusal<'r> {
     /// The response, without quota headers. `own` is the form that the route or the file chooses;
     /// `id` is the id of the decision.
     pub fn response(&self, form: &RefusalForm, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
-        let mut response = match form.grpc() {
+        let mut response = match &form.grpc {
             Some(content_type) => self.grpc(content_type),
             None => self.body(form, own, id),
         };
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(wait) = self.retry_after {
-            headers.insert(RETRY_AFTER, number(retry_after_secs(wait)));
+            headers.insert(RETRY_AFTER, retry_after_secs(wait).into());
         }
         if let Reason::Unidentified(Some(challenge)) = self.reason {
             headers.insert(WWW_AUTHENTICATE, challenge.clone());
         }
-        if let Some(origin) = form.origin() {
+        if let Some(origin) = &form.origin {
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
             headers.insert(
                 ACCESS_CONTROL_EXPOSE_HEADERS,
@@ -213,7 +260,7 @@ impl<'r> Refusal<'r> {
         if let Some(allow) = self.allow {
             headers.insert(ALLOW, allow.clone());
         }
-        if self.closes && form.is_http1() {
+        if self.closes && form.http1 {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -222,8 +269,8 @@ impl<'r> Refusal<'r> {
     fn body(&self, form: &RefusalForm, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
         let (status, content_type, body) = self.contents(own, id);
         // The encoder does not know the length of a body that HEAD omits.
-        let length = form.is_head().then(|| HeaderValue::from(body.len()));
-        let mut response = Response::new(if form.is_head() { Bytes::new() } else { body });
+        let length = form.head.then(|| HeaderValue::from(body.len()));
+        let mut response = Response::new(if form.head { Bytes::new() } else { body });
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         if let Some(length) = length {
@@ -287,11 +334,8 @@ pub fn write_headers(out: &mut Vec<u8>, content_type: &HeaderValue, wait: Option
     out.extend_from_slice(b"\r\ncache-control: no-store\r\n");
     if let Some(wait) = wait {
         out.extend_from_slice(b"retry-after: ");
-        out.extend_from_slice(
-            itoa::Buffer::new()
-                .format(retry_after_secs(wait))
-                .as_bytes(),
-        );
+        let seconds = retry_after_secs(wait);
+        out.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -325,11 +369,6 @@ pub fn escape_json_char(out: &mut String, character: char) {
 
 fn grpc_encoded(text: &str) -> String {
     percent_encoded(text, |byte| (b' '..=b'~').contains(&byte) && byte != b'%')
-}
-
-/// A number as a header value, with one allocation; `HeaderValue::from` takes two.
-fn number(number: u64) -> HeaderValue {
-    HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
 }
 
 /// The methods that are served if a route lists none.

@@ -176,13 +176,14 @@ impl Handler for RateLimitService {
 impl RateLimitDescriptor {
     /// What it asks; `hits`: those of the request.
     fn asked(&self, hits: u64) -> DescriptorAsked<'_> {
-        let entry = |Entry { key, value }| PolicyEntry { key, value };
         let numbers = self.limit.as_ref().and_then(|limit| {
             let period = Micros::from_secs(limit.unit().secs()?);
             Some(Rate::new(limit.requests_per_unit.into(), period))
         });
         DescriptorAsked {
-            entries: self.entries.iter().map(entry).collect(),
+            entries: (self.entries.iter())
+                .map(|Entry { key, value }| PolicyEntry { key, value })
+                .collect(),
             hits: self.hits_addend.unwrap_or(hits),
             numbers,
             gives_back: self.is_negative_hits,

@@ -1,9 +1,9 @@
 //! Observability of the gateway: metrics, the access log, the operations log.
 //!
-//! This crate uses no other crate of the workspace; its interface is plain numbers and strings, so
-//! every crate can call it. It never blocks a request: a counter is a plain add in the worker's own
-//! memory, a log record is appended to a buffer, and a record that does not fit is dropped and
-//! counted.
+//! Of the workspace, this crate uses only `tollgate-limit`, for what may be printed as it is; its
+//! interface is plain numbers and strings, so every crate of the gateway can call it. It never
+//! blocks a request: a counter is a plain add in the worker's own memory, a log record is appended
+//! to a buffer, and a record that does not fit is dropped and counted.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,6 @@ pub mod access;
 pub mod log;
 pub mod metrics;
 mod outlet;
-#[cfg(feature = "otlp")]
 pub mod spans;
 pub mod text;
 pub mod trace;

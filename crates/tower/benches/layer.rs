@@ -16,7 +16,7 @@ use http_body_util::Empty;
 use tollgate_limit::{Claim, Limit};
 use tollgate_limiter::{Decision, Limiter};
 use tollgate_policy::{Claimed, Claims, Identified, Peer, Policy};
-use tollgate_response::quota_headers::{Fact, QuotaFields, Writer};
+use tollgate_response::quota_headers::{Fact, QuotaFields, Report};
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
@@ -77,7 +77,7 @@ fn decide(
     limiter: &Limiter,
     clock: &Clock,
     (method, uri, headers): (&Method, &Uri, &HeaderMap),
-    quota: Option<(&QuotaFields, &mut HeaderMap, &mut Writer)>,
+    quota: Option<(&QuotaFields, &mut HeaderMap)>,
 ) -> Decision {
     let peer = Peer {
         address: None,
@@ -103,7 +103,7 @@ fn decide(
     assert_eq!(claimed, Claimed::Complete);
     let deciding = limiter.decide(&claims.list(&policy.limits), now);
     let decision = deciding.at_once().expect("a local limit");
-    if let (Decision::Allow(permit), Some((quota, response, writer))) = (&decision, quota) {
+    if let (Decision::Allow(permit), Some((quota, response))) = (&decision, quota) {
         let charge = &claims.charges()[0];
         let fact = Fact {
             limit: charge.limit,
@@ -112,7 +112,13 @@ fn decide(
             violated: false,
             key: claims.key(charge),
         };
-        quota.annotate(response, &[fact], false, None, now, writer);
+        let report = Report {
+            facts: &[fact],
+            refused: false,
+            retry_after: None,
+            now,
+        };
+        quota.annotate(response, &report);
     }
     decision
 }
@@ -144,7 +150,6 @@ fn main() {
         call(&mut refused, request());
     }
     let quota = QuotaFields::new(&policy.responses, limits, &policy.rules);
-    let mut writer = Writer::default();
     let mut rows: [(&str, f64, &mut dyn FnMut(Request<Empty<Bytes>>)); 7] = [
         ("the limiter alone, its claims known", f64::MAX, &mut |_| {
             black_box(limiter.decide(black_box(&claims), clock.now()).at_once());
@@ -167,7 +172,7 @@ fn main() {
             f64::MAX,
             &mut |_| {
                 let mut response = HeaderMap::new();
-                let headers = Some((&quota, &mut response, &mut writer));
+                let headers = Some((&quota, &mut response));
                 let parts = black_box(parts);
                 drop(black_box(decide(&policy, &limiter, &clock, parts, headers)));
                 drop(black_box(response));

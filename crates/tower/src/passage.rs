@@ -10,7 +10,7 @@ use tollgate_admission::settle::Head;
 use tollgate_admission::{Account, follow};
 use tollgate_limiter::Cause;
 use tollgate_response::RefusalForm;
-use tollgate_response::quota_headers::{Prepared, Writer};
+use tollgate_response::quota_headers::{Prepared, Report};
 
 /// A request and what the limits decided about it. When it is dropped, the charges are settled as
 /// far as the response is known.
@@ -59,11 +59,12 @@ pub(super) fn quota_headers(snapshot: &Snapshot, account: &Account) -> Prepared 
         return Prepared::default();
     }
     let judged = &account.judged;
-    let facts = judged.facts(&account.claims, &snapshot.policy.limits);
-    let (refuses, retry_after) = (judged.refuses(), judged.retry_after());
-    let quota = &snapshot.quota;
-    let mut writer = Writer::default();
-    quota.prepare(&facts, refuses, retry_after, account.at, &mut writer)
+    snapshot.quota.prepare(&Report {
+        facts: &judged.facts(&account.claims, &snapshot.policy.limits),
+        refused: judged.refuses(),
+        retry_after: judged.retry_after(),
+        now: account.at,
+    })
 }
 
 impl Passage {
@@ -101,7 +102,7 @@ impl Passage {
         if settled {
             return None;
         }
-        let is_head = self.form.is_head();
+        let is_head = self.form.head;
         self.account.on_head(Head {
             cause: Cause::Upstream,
             status,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::PERMIT;
 use super::permits::{PermitId, Permits};
-use crate::forward::body::{BodyError, FramePoll, Guarded, ResponseBody};
+use crate::forward::body::{BodyError, FramePoll, Guarded};
 use crate::request::Closing;
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Payload;
@@ -55,7 +55,7 @@ impl Drop for Undelivered {
 
 /// The body of a response to a program, with the permits that the response tells.
 pub struct DecisionBody {
-    body: Guarded<ResponseBody, Closing>,
+    body: Guarded<Closing>,
     undelivered: Option<Undelivered>,
     /// Whether the connection has taken the whole body, and has not failed since.
     taken: bool,
@@ -73,8 +73,8 @@ pub(super) fn telling(
     })
 }
 
-impl From<Guarded<ResponseBody, Closing>> for DecisionBody {
-    fn from(body: Guarded<ResponseBody, Closing>) -> Self {
+impl From<Guarded<Closing>> for DecisionBody {
+    fn from(body: Guarded<Closing>) -> Self {
         Self {
             taken: body.is_end_stream(),
             body,

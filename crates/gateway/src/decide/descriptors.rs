@@ -97,7 +97,11 @@ impl Gateway {
         }
         let looks = asked.iter().any(|one| one.hits == 0);
         let looked: Cow<'_, [DescriptorAsked<'_>]> = if looks {
-            asked.iter().map(DescriptorAsked::looked).collect()
+            let looked = asked.iter().map(|one| DescriptorAsked {
+                hits: one.hits.max(1),
+                ..one.clone()
+            });
+            looked.collect()
         } else {
             Cow::Borrowed(asked)
         };
@@ -165,7 +169,7 @@ impl Gateway {
                 context.count_near();
                 context.account.keep_charges();
                 give_back(&snapshot, &plan);
-                let mut response = Response::new(ResponseBody::Empty);
+                let mut response = Response::new(ResponseBody::EMPTY);
                 context.annotate(response.headers_mut(), false);
                 context.answered(&response, None, Cause::Upstream, false);
                 context.close(0, None);
@@ -188,15 +192,6 @@ impl Gateway {
                 refuse(context, &rejection, request, statuses)
             }
         })
-    }
-}
-
-impl DescriptorAsked<'_> {
-    fn looked(&self) -> Self {
-        Self {
-            hits: self.hits.max(1),
-            ..self.clone()
-        }
     }
 }
 

@@ -31,7 +31,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use serde_json::{Map, Value, json};
 
-use crate::forward::body::{Guarded, ResponseBody};
+use crate::forward::body::Guarded;
 use crate::request::{Closing, DecideSettings, Gateway, HeldSnapshot, Snapshot};
 use batch::{Batch, Item};
 use delivery::{Undelivered, telling};
@@ -180,7 +180,7 @@ fn in_status_of_peer(settings: &DecideSettings, mut response: Reply) -> Reply {
 }
 
 /// A response to the client of a request as a document for a program.
-async fn decision(response: Response<Guarded<ResponseBody, Closing>>) -> Value {
+async fn decision(response: Response<Guarded<Closing>>) -> Value {
     let (head, mut body) = response.into_parts();
     let mut text = Vec::new();
     // Read to its end, with which the request is counted and logged.

@@ -65,7 +65,6 @@ impl Original {
         let peer = facts.client.map(|client| SocketAddr::new(client, 0));
         let connection = ConnInfo {
             peer,
-            direct: peer,
             unnamed: false,
             listener: Arc::clone(listener),
             tls: facts.https.then(TlsInfo::default),

@@ -31,7 +31,7 @@ impl Gateway {
         original: Original,
         head: bool,
         permits: &Permits,
-    ) -> Response<Guarded<ResponseBody, Closing>> {
+    ) -> Response<Guarded<Closing>> {
         let Original {
             mut request,
             connection,
@@ -67,7 +67,7 @@ impl Gateway {
             admitted.and_then(|()| self.keep_open(&mut context, slot, deciding.permit_expiry));
         match permitted {
             Ok(permit) => {
-                let mut response = Response::new(ResponseBody::Empty);
+                let mut response = Response::new(ResponseBody::EMPTY);
                 if let Some(id) = permit {
                     let id = HeaderValue::from_str(&id.to_string()).expect("hexadecimal digits");
                     response.headers_mut().insert(PERMIT, id);

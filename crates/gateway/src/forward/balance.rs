@@ -2,8 +2,6 @@
 //! weighted rendezvous hashing. It uses only integers, so that every gateway computes the same
 //! result, and does not consider the health of servers.
 
-use std::hash::Hasher;
-
 use siphasher::sip::SipHasher13;
 
 /// Indices repeated by weight and smoothly interleaved (nginx's smooth weighted round robin).
@@ -49,9 +47,7 @@ pub(super) fn is_below_share(load: usize, weight: u32, loads: usize, weights: u6
 
 /// The hash of a server's name for [`distance`]; the same on every gateway.
 pub(super) fn name_hash(name: &str) -> u64 {
-    let mut hasher = SipHasher13::new();
-    hasher.write(name.as_bytes());
-    hasher.finish()
+    SipHasher13::new().hash(name.as_bytes())
 }
 
 /// The distance of the caller `hash` from the server `name`: the smallest `distance / weight` wins

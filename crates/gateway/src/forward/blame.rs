@@ -52,8 +52,10 @@ impl ClientsPart<'_> {
 
     /// How long the gateway waited for the client's body: that says nothing about the server.
     pub(super) fn waited(self) -> Micros {
-        let waited = self.progress.map(Progress::waited).unwrap_or_default();
-        Micros(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX))
+        self.progress
+            .map(Progress::waited)
+            .unwrap_or_default()
+            .into()
     }
 
     /// The party to blame for a response with this head that begins now.

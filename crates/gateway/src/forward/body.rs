@@ -13,27 +13,25 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::echo::EchoBody;
-use super::{UpstreamHttp1, UpstreamHttp2};
+use super::{RequestBody, UpstreamHttp1, UpstreamHttp2};
 use tollgate_http1::Malformed;
 use tollgate_net::client::Failure;
 use tollgate_net::server::InboundError;
 
-pub use guarded::{BodyOutcome, Ended, Guard, Guarded};
+pub use guarded::{BodyOutcome, Guard, Guarded};
 
 /// The body of every response. Streaming bodies are boxed, because a response is moved through many
 /// calls and most bodies are not streamed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub enum ResponseBody {
-    #[default]
-    Empty,
-    /// Available bytes: a refusal, a fixed response, or an upstream's response that arrived
+    /// Available bytes, or none: a refusal, a fixed response, or an upstream's response that arrived
     /// completely.
     Bytes(Bytes),
     /// Streamed from an HTTP/1 upstream, whose connection it drives.
     Http1(Box<UpstreamHttp1>),
     Http2(Box<UpstreamHttp2>),
-    Echo(Box<EchoBody>),
+    /// The body of the request, from `builtin:echo`.
+    Echo(Box<RequestBody>),
 }
 
 const _: () = assert!(size_of::<ResponseBody>() <= 40);
@@ -113,6 +111,8 @@ impl From<Failure<BodyError>> for BodyError {
 }
 
 impl ResponseBody {
+    pub const EMPTY: Self = Self::Bytes(Bytes::new());
+
     /// Whether its end has still to arrive from the upstream.
     pub(crate) const fn is_streamed(&self) -> bool {
         matches!(self, Self::Http1(_) | Self::Http2(_))
@@ -121,11 +121,7 @@ impl ResponseBody {
 
 impl From<Bytes> for ResponseBody {
     fn from(bytes: Bytes) -> Self {
-        if bytes.is_empty() {
-            Self::Empty
-        } else {
-            Self::Bytes(bytes)
-        }
+        Self::Bytes(bytes)
     }
 }
 
@@ -141,7 +137,6 @@ impl Body for ResponseBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         match self.get_mut() {
-            Self::Empty => Poll::Ready(None),
             Self::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Http1(body) => Pin::new(&mut **body).poll_frame(cx),
@@ -152,7 +147,6 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Empty => true,
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::Http1(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
@@ -162,7 +156,6 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Empty => SizeHint::with_exact(0),
             Self::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Http1(body) => body.size_hint(),
             Self::Http2(body) => body.size_hint(),

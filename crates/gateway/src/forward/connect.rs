@@ -10,12 +10,12 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use socket2::TcpKeepalive;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::http2_pool::{Ear, Heard};
-use super::{ForwardError, LocalExecutor, RequestBody, Stream, proxy_header, tls};
+use super::{ForwardError, LocalExecutor, RequestBody, Socket, Stream, proxy_header, tls};
 use crate::forward::pool::Connection;
 use tollgate_net::timers;
 use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
@@ -94,7 +94,9 @@ impl Connector {
     /// and HTTP/1.1 otherwise.
     pub(super) async fn http2(&self) -> Result<Opened, ForwardError> {
         let stream = self.stream(None, false).await?;
-        if self.tls.is_some() && stream.protocol() != Some(tls::HTTP2) {
+        if let Stream::Tls(tls) = &stream
+            && tls.get_ref().1.alpn_protocol() != Some(tls::HTTP2)
+        {
             return Ok(Opened::Http1(Box::new(Connection::new(stream))));
         }
         let (stream, ear) = Heard::new(stream);
@@ -124,65 +126,36 @@ impl Connector {
     }
 
     async fn open(&self, client: Option<SocketAddr>, http1: bool) -> Result<Stream, ForwardError> {
-        let alone = self.tls_http1.as_ref().filter(|_| http1);
-        let tls = self
-            .tls
-            .as_ref()
-            .map(|(tls, name)| (alone.unwrap_or(tls), name));
-        match &self.address {
+        let (mut socket, to) = match &self.address {
             ServerAddress::Unix(path) => {
-                let mut stream = UnixStream::connect(path)
-                    .await
-                    .map_err(ForwardError::Connect)?;
-                self.introduce(&mut stream, client, None).await?;
-                match tls {
-                    None => Ok(Stream::Unix(stream)),
-                    Some((tls, name)) => {
-                        let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
-                        Ok(Stream::TlsUnix(Box::new(stream)))
-                    }
-                }
+                let socket = UnixStream::connect(path).await;
+                (Socket::Unix(socket.map_err(ForwardError::Connect)?), None)
             }
             ServerAddress::Tcp(host, port) => {
-                let mut stream = self.tcp(host, *port).await.map_err(ForwardError::Connect)?;
+                // An address, or `localhost`: every other name was looked up before (`members.rs`).
+                let socket = TcpStream::connect((host.trim_matches(['[', ']']), *port)).await;
+                let socket = socket.map_err(ForwardError::Connect)?;
                 // A request is written in one piece, so waiting for more bytes gains nothing.
-                stream.set_nodelay(true).map_err(ForwardError::Connect)?;
+                socket.set_nodelay(true).map_err(ForwardError::Connect)?;
                 // A system without this option is used all the same.
-                let _ = notice_death(&stream);
-                let to = stream.peer_addr().ok();
-                self.introduce(&mut stream, client, to).await?;
-                match tls {
-                    None => Ok(Stream::Tcp(stream)),
-                    Some((tls, name)) => {
-                        let stream = tls.connect(name.clone(), stream).await.map_err(tls_error)?;
-                        Ok(Stream::Tls(Box::new(stream)))
-                    }
-                }
+                let _ = notice_death(&socket);
+                let to = socket.peer_addr().ok();
+                (Socket::Tcp(socket), to)
             }
+        };
+        if self.proxy_protocol != ProxyProtocol::Off {
+            let header = proxy_header::header(self.proxy_protocol, client, to);
+            let sent = socket.write_all(&header).await;
+            sent.map_err(ForwardError::Connect)?;
         }
-    }
-
-    /// Sends the PROXY protocol header with the client's address, if the upstream wants it.
-    async fn introduce<S: AsyncWrite + Unpin>(
-        &self,
-        stream: &mut S,
-        client: Option<SocketAddr>,
-        to: Option<SocketAddr>,
-    ) -> Result<(), ForwardError> {
-        if self.proxy_protocol == ProxyProtocol::Off {
-            return Ok(());
-        }
-        let header = proxy_header::header(self.proxy_protocol, client, to);
-        stream
-            .write_all(&header)
-            .await
-            .map_err(ForwardError::Connect)
-    }
-
-    /// Connects to an address, or to `localhost`: every other name was looked up before
-    /// (`members.rs`).
-    async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        TcpStream::connect((host.trim_matches(['[', ']']), port)).await
+        let Some((tls, name)) = &self.tls else {
+            return Ok(Stream::Plain(socket));
+        };
+        let alone = self.tls_http1.as_ref().filter(|_| http1);
+        let connecting = alone.unwrap_or(tls).connect(name.clone(), socket);
+        let encrypted = connecting.await;
+        let encrypted = encrypted.map_err(|error| ForwardError::Tls(error.to_string()))?;
+        Ok(Stream::Tls(Box::new(encrypted)))
     }
 }
 
@@ -199,10 +172,6 @@ fn notice_death(stream: &TcpStream) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENT))?;
     Ok(())
-}
-
-fn tls_error(error: io::Error) -> ForwardError {
-    ForwardError::Tls(error.to_string())
 }
 
 /// The shortest interval of pings on silent HTTP/2 connections, and the time allowed for a response

@@ -3,63 +3,46 @@
 //! The response to a request with a body is that body, streamed; a request without one receives its
 //! own description as JSON.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{Method, Request, Response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body as _;
 use serde::Serialize;
 
-use super::body::{BodyError, FramePoll, Received, ResponseBody};
+use super::body::{Received, ResponseBody};
+use super::{MinimumRate, RequestBody};
+use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
 use tollgate_net::server::Inbound;
-use tollgate_net::timers::Expiry;
+use tollgate_policy::Guarded;
 
-/// Echoes `request`: at most `most` bytes of its body, counted in `received`. A larger body, or a
-/// client that sends nothing for `idle`, breaks the response off, because its head has been sent by
-/// then.
-pub fn reflect(
+/// Echoes `request`: at most `most` bytes of its body, counted in `received`, without trailers in
+/// `guarded`. A larger body, or a client that sends nothing for too long, breaks the response off,
+/// because its head has been sent by then.
+pub(crate) fn reflect(
     request: Request<Inbound>,
     most: Option<u64>,
-    idle: Micros,
+    defaults: &ProxyDefaults,
     received: Received,
+    guarded: &Arc<Guarded>,
 ) -> Response<ResponseBody> {
     let (head, body) = request.into_parts();
-    let with_body = !body.is_end_stream() && head.method != Method::HEAD;
-    let mut response = if with_body {
+    // A body sent by an attacker must not come back as a page that a browser would run.
+    let (body, kind) = if body.is_end_stream() || head.method == Method::HEAD {
+        (describe(&head).into(), "application/json")
+    } else {
         // The head of the response is sent before the body, so send `100 Continue` too; the client
         // must not wait for it.
         body.want();
-        let left = most.unwrap_or(u64::MAX);
-        let body = EchoBody {
-            incoming: body,
-            left,
-            idle: Expiry::after(idle.into()),
-            received,
-        };
-        Response::new(ResponseBody::Echo(Box::new(body)))
-    } else {
-        let text = describe(&head);
-        let length = text.len();
-        let mut response = Response::new(if head.method == Method::HEAD {
-            ResponseBody::Empty
-        } else {
-            text.into()
-        });
-        response
-            .headers_mut()
-            .insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
-        response
+        let min_rate = MinimumRate::new(defaults.body_idle, 0, Micros::ZERO, None);
+        let (body, _) =
+            RequestBody::new(body, most, min_rate, received, false, Arc::clone(guarded));
+        let body = ResponseBody::Echo(Box::new(body));
+        (body, "application/octet-stream")
     };
-    // A body sent by an attacker must not come back as a page that a browser would run.
-    let kind = if with_body {
-        "application/octet-stream"
-    } else {
-        "application/json"
-    };
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -88,53 +71,6 @@ fn describe(head: &Parts) -> String {
             .collect(),
     };
     serde_json::to_string(&description).unwrap_or_default() + "\n"
-}
-
-#[derive(Debug)]
-pub struct EchoBody {
-    incoming: Inbound,
-    /// The bytes that the route still allows.
-    left: u64,
-    idle: Expiry,
-    received: Received,
-}
-
-impl Body for EchoBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
-        let body = self.get_mut();
-        let frame = match Pin::new(&mut body.incoming).poll_frame(cx) {
-            Poll::Ready(frame) => frame.transpose(),
-            Poll::Pending => {
-                return body
-                    .idle
-                    .poll(cx)
-                    .map(|()| Some(Err(BodyError::ClientIdle)));
-            }
-        };
-        body.idle.reset();
-        if let Ok(Some(piece)) = frame
-            .as_ref()
-            .map(|frame| frame.as_ref().and_then(Frame::data_ref))
-        {
-            body.received.add(piece.len());
-            match body.left.checked_sub(piece.len() as u64) {
-                Some(left) => body.left = left,
-                None => return Poll::Ready(Some(Err(BodyError::TooBig))),
-            }
-        }
-        Poll::Ready(frame.map_err(BodyError::Client).transpose())
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
-    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! it came back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::incidents::{Incidents, ServerHealth, ServerStatus};
@@ -16,21 +17,30 @@ pub(super) struct HealthRecord {
     eject: Eject,
     slow_start: Duration,
     health: Option<Health>,
-    /// Points in time are counted from here in microseconds, so that atomics hold them; 0: none.
-    anchor: Instant,
-    failures: AtomicU32,
-    ejected_until: AtomicU64,
-    /// The state by health checks, and the number of consecutive results that contradict it.
-    healthy: AtomicBool,
-    contrary: AtomicU32,
-    back_since: AtomicU64,
+    /// Whether nothing is held against the server. Every request reads this, and only a change writes
+    /// it: a store on every request would dirty a cache line that all cores share.
+    calm: AtomicBool,
+    state: Mutex<State>,
     /// Whether some worker sends its health checks.
     watched: AtomicBool,
-    ejections: AtomicU64,
-    checks_good: AtomicU64,
-    checks_bad: AtomicU64,
     /// The reasons of its failures, for the log and the status.
     pub(super) incidents: Incidents,
+}
+
+#[derive(Debug)]
+struct State {
+    /// How many requests in a row have failed.
+    failures: u32,
+    /// `None`: it is not ejected.
+    ejected_until: Option<Instant>,
+    /// The state by health checks, and the number of consecutive results that contradict it.
+    healthy: bool,
+    contrary: u32,
+    /// Since when its share grows; `None`: it gets its whole share.
+    back_since: Option<Instant>,
+    ejections: u64,
+    checks_good: u64,
+    checks_bad: u64,
 }
 
 impl HealthRecord {
@@ -39,16 +49,18 @@ impl HealthRecord {
             eject: upstream.eject,
             slow_start: upstream.slow_start.into(),
             health: upstream.health.clone(),
-            anchor: Instant::now(),
-            failures: AtomicU32::new(0),
-            ejected_until: AtomicU64::new(0),
-            healthy: AtomicBool::new(true),
-            contrary: AtomicU32::new(0),
-            back_since: AtomicU64::new(0),
+            calm: AtomicBool::new(true),
+            state: Mutex::new(State {
+                failures: 0,
+                ejected_until: None,
+                healthy: true,
+                contrary: 0,
+                back_since: None,
+                ejections: 0,
+                checks_good: 0,
+                checks_bad: 0,
+            }),
             watched: AtomicBool::new(false),
-            ejections: AtomicU64::new(0),
-            checks_good: AtomicU64::new(0),
-            checks_bad: AtomicU64::new(0),
             incidents: Incidents::new(&upstream.name, server),
         }
     }
@@ -59,67 +71,73 @@ impl HealthRecord {
             && self.slow_start == Duration::from(upstream.slow_start)
     }
 
+    /// Changes the state at the present moment; a new health is logged.
+    fn change<T>(&self, change: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = change(&mut state, Instant::now());
+        let health = match *state {
+            State { healthy: false, .. } => ServerHealth::Unhealthy,
+            State {
+                ejected_until: Some(_),
+                ..
+            } => ServerHealth::Ejected,
+            _ => ServerHealth::Up,
+        };
+        let calm = health == ServerHealth::Up && state.failures == 0 && state.back_since.is_none();
+        self.calm.store(calm, Ordering::Relaxed);
+        drop(state);
+        self.incidents.entered(health);
+        result
+    }
+
     pub(super) fn succeeded(&self) {
-        // Read first: a store on every request would dirty a cache line that all cores share.
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
+        if !self.calm.load(Ordering::Relaxed) {
+            self.change(|state, now| {
+                state.failures = 0;
+                // An upstream's only server receives requests even when it is ejected.
+                self.end_pause(state, now);
+            });
         }
-        // An upstream's only server receives requests even when it is ejected.
-        self.notice_end_of_pause();
     }
 
     /// Records that a request failed: after a number of consecutive failures the server is ejected,
     /// longer each time.
     pub(super) fn failed(&self) {
-        let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
-        self.failures.store(failures, Ordering::Relaxed);
-        if let Some(over) = failures.checked_sub(self.eject.failures.max(1)) {
-            // Failures of requests that were in progress at the ejection give no new information.
-            if self.is_ejected() {
-                self.failures.store(failures - 1, Ordering::Relaxed);
-                return;
+        self.change(|state, now| {
+            let failures = state.failures.saturating_add(1);
+            if let Some(over) = failures.checked_sub(self.eject.failures.max(1)) {
+                // Failures of requests that were in progress at the ejection give no new information.
+                if state.is_ejected(now) {
+                    return;
+                }
+                let wait = Duration::from(self.eject.wait);
+                let pause = wait.saturating_mul(1 << over.min(PAUSE_DOUBLINGS));
+                state.ejected_until = now.checked_add(pause);
+                state.ejections += 1;
             }
-            let pause =
-                Duration::from(self.eject.wait).saturating_mul(1 << over.min(PAUSE_DOUBLINGS));
-            self.ejected_until.store(
-                self.moment().saturating_add(micros(pause)),
-                Ordering::Relaxed,
-            );
-            self.ejections.fetch_add(1, Ordering::Relaxed);
-            if self.healthy.load(Ordering::Relaxed) {
-                self.incidents.entered(ServerHealth::Ejected);
-            }
-        }
+            state.failures = failures;
+        });
     }
 
     /// Records the result of a health check; the state changes after `unhealthy_after` or
     /// `healthy_after` consecutive results.
     pub(super) fn checked(&self, good: bool, healthy_after: u32, unhealthy_after: u32) {
-        if good {
-            &self.checks_good
-        } else {
-            &self.checks_bad
-        }
-        .fetch_add(1, Ordering::Relaxed);
-        if good == self.healthy.load(Ordering::Relaxed) {
-            self.contrary.store(0, Ordering::Relaxed);
-            return;
-        }
-        let contrary = self.contrary.fetch_add(1, Ordering::Relaxed) + 1;
-        if contrary >= if good { healthy_after } else { unhealthy_after } {
-            self.contrary.store(0, Ordering::Relaxed);
-            self.healthy.store(good, Ordering::Relaxed);
-            self.incidents.entered(if good {
-                ServerHealth::Up
+        self.change(|state, now| {
+            state.checks_good += u64::from(good);
+            state.checks_bad += u64::from(!good);
+            state.contrary = if good == state.healthy {
+                0
             } else {
-                ServerHealth::Unhealthy
-            });
-            if good {
-                self.failures.store(0, Ordering::Relaxed);
-                self.ejected_until.store(0, Ordering::Relaxed);
-                self.came_back();
+                state.contrary + 1
+            };
+            if state.contrary >= if good { healthy_after } else { unhealthy_after } {
+                (state.contrary, state.healthy) = (0, good);
+                if good {
+                    (state.failures, state.ejected_until) = (0, None);
+                    self.begin_slowly(state, now);
+                }
             }
-        }
+        });
     }
 
     /// Takes over the health checks of this server, unless another worker has them.
@@ -129,114 +147,77 @@ impl HealthRecord {
 
     /// Whether it receives requests at present. After its pause, the next request tries it again.
     pub(super) fn is_fit(&self) -> bool {
-        if !self.healthy.load(Ordering::Relaxed) {
-            return false;
-        }
-        match self.ejected_until.load(Ordering::Relaxed) {
-            0 => self.takes_its_share(),
-            until if self.moment() < until => false,
-            until => {
-                self.pause_is_over(until);
-                true
-            }
-        }
+        self.calm.load(Ordering::Relaxed)
+            || self.change(|state, now| {
+                if !state.healthy || state.is_ejected(now) {
+                    return false;
+                }
+                self.end_pause(state, now) || self.takes_its_share(state, now)
+            })
     }
 
-    /// Records the end of the pause; one worker logs it.
-    fn pause_is_over(&self, until: u64) {
-        let first =
-            self.ejected_until
-                .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
-        if first.is_ok() {
-            self.came_back();
-            if self.healthy.load(Ordering::Relaxed) {
-                self.incidents.entered(ServerHealth::Up);
-            }
+    /// Returns whether a pause has ended.
+    fn end_pause(&self, state: &mut State, now: Instant) -> bool {
+        let ends = state.ejected_until.is_some() && !state.is_ejected(now);
+        if ends {
+            state.ejected_until = None;
+            self.begin_slowly(state, now);
         }
-    }
-
-    fn notice_end_of_pause(&self) {
-        let until = self.ejected_until.load(Ordering::Relaxed);
-        if until != 0 && self.moment() >= until {
-            self.pause_is_over(until);
-        }
+        ends
     }
 
     pub(super) fn status(&self) -> ServerStatus {
         // Without requests the end of the pause has not been noticed yet.
-        self.notice_end_of_pause();
+        self.change(|state, now| self.end_pause(state, now));
         self.incidents.status()
     }
 
-    fn is_ejected(&self) -> bool {
-        let until = self.ejected_until.load(Ordering::Relaxed);
-        until != 0 && self.moment() < until
+    pub(super) fn came_back(&self) {
+        self.change(|state, now| self.begin_slowly(state, now));
     }
 
-    pub(super) fn came_back(&self) {
-        if !self.slow_start.is_zero() {
-            self.back_since.store(self.moment(), Ordering::Relaxed);
-        }
+    fn begin_slowly(&self, state: &mut State, now: Instant) {
+        state.back_since = Some(now).filter(|_| !self.slow_start.is_zero());
     }
 
     /// Whether a server that came back accepts this request; its share grows with time, from a
     /// tenth.
-    fn takes_its_share(&self) -> bool {
-        let back = self.back_since.load(Ordering::Relaxed);
-        if back == 0 {
+    fn takes_its_share(&self, state: &mut State, now: Instant) -> bool {
+        let since = state.back_since.map(|back| now.duration_since(back));
+        let Some(since) = since.filter(|since| *since < self.slow_start) else {
+            state.back_since = None;
             return true;
-        }
-        let (since, whole) = (
-            self.moment().saturating_sub(back),
-            micros(self.slow_start).max(1),
-        );
-        if since >= whole {
-            self.back_since.store(0, Ordering::Relaxed);
-            return true;
-        }
-        fastrand::u128(..100) < (u128::from(since) * 100 / u128::from(whole)).max(10)
+        };
+        let share = since.as_micros() * 100 / self.slow_start.as_micros().max(1);
+        fastrand::u128(..100) < share.max(10)
     }
 
     pub(super) fn samples(&self, upstream: &str, server: &str, samples: &mut Samples) {
         let labels = [("upstream", upstream), ("server", server)];
         let one = |holds: bool| f64::from(u8::from(holds));
-        let (healthy, ejected) = (self.healthy.load(Ordering::Relaxed), self.is_ejected());
-        samples.gauge(
-            "upstream_server_up",
-            "Whether a server of an upstream gets requests: healthy and not ejected",
-            &labels,
-            one(healthy && !ejected),
-        );
-        samples.gauge(
-            "upstream_server_ejected",
-            "Whether a server is left out for a while because it failed requests",
-            &labels,
-            one(ejected),
-        );
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let state = self.state.lock();
+        let ejected = state.is_ejected(Instant::now());
+        let help = "Whether a server of an upstream gets requests: healthy and not ejected";
+        let up = one(state.healthy && !ejected);
+        samples.gauge("upstream_server_up", help, &labels, up);
+        let help = "Whether a server is left out for a while because it failed requests";
+        samples.gauge("upstream_server_ejected", help, &labels, one(ejected));
         let help = "Times a server was left out because it failed requests";
-        samples.counter(
-            "upstream_server_ejections",
-            help,
-            &labels,
-            count(&self.ejections),
-        );
+        let ejections = state.ejections;
+        samples.counter("upstream_server_ejections", help, &labels, ejections);
         if self.health.is_some() {
-            for (result, cell) in [("good", &self.checks_good), ("bad", &self.checks_bad)] {
+            for (result, count) in [("good", state.checks_good), ("bad", state.checks_bad)] {
                 let labels = [labels[0], labels[1], ("result", result)];
-                samples.counter(
-                    "upstream_health_checks",
-                    "Health checks made, by result",
-                    &labels,
-                    count(cell),
-                );
+                let help = "Health checks made, by result";
+                samples.counter("upstream_health_checks", help, &labels, count);
             }
         }
     }
+}
 
-    /// The current time, never 0.
-    fn moment(&self) -> u64 {
-        micros(self.anchor.elapsed()).saturating_add(1)
+impl State {
+    fn is_ejected(&self, now: Instant) -> bool {
+        self.ejected_until.is_some_and(|until| now < until)
     }
 }
 
@@ -248,10 +229,6 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.0.watched.store(false, Ordering::Relaxed);
     }
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 const PAUSE_DOUBLINGS: u32 = 5;
@@ -268,7 +245,7 @@ pub(super) mod tests {
             failures: 2,
             wait: Micros::from_secs(10),
         };
-        upstream.slow_start = Micros(micros(slow_start));
+        upstream.slow_start = slow_start.into();
         upstream
     }
 
@@ -356,6 +333,6 @@ pub(super) mod tests {
         }
         tokio::time::advance(Duration::from_secs(10)).await;
         assert!(server.is_fit());
-        assert_eq!(server.ejections.load(Ordering::Relaxed), 1);
+        assert_eq!(server.state.lock().ejections, 1);
     }
 }

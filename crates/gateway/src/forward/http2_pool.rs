@@ -50,6 +50,7 @@ pub(super) enum Placed {
     Http1(Box<Client<Stream, RequestBody>>),
 }
 
+#[derive(Debug)]
 struct Http2Connection {
     sender: http2::SendRequest<RequestBody>,
     connection: Connection,
@@ -60,15 +61,6 @@ struct Http2Connection {
     broken: Cell<bool>,
     /// The number of the sweep since which it has had no stream.
     since: Cell<u64>,
-}
-
-impl std::fmt::Debug for Http2Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Http2Connection")
-            .field("streams", &self.streams)
-            .field("retired", &self.retired)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Http2Connection {

@@ -28,7 +28,7 @@ impl ServerHealth {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerStatus {
     pub server: String,
     /// Whether it receives requests; `None`: no worker has had a request for it yet.
@@ -36,17 +36,6 @@ pub struct ServerStatus {
     pub held_for: Duration,
     /// Its last failure, and how long ago that was.
     pub last_error: Option<(Duration, String)>,
-}
-
-impl ServerStatus {
-    pub(super) fn unused(server: String) -> Self {
-        Self {
-            server,
-            state: None,
-            held_for: Duration::ZERO,
-            last_error: None,
-        }
-    }
 }
 
 /// The failures of one server that are logged and remembered.

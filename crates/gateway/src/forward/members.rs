@@ -108,11 +108,8 @@ impl Members {
         if self.names.is_empty() || !roster.servers.is_empty() {
             return Ok(roster);
         }
-        let answered = timers::within(
-            self.upstream.timeouts.connect.into(),
-            Box::pin(self.answered()),
-        )
-        .await;
+        let patience = self.upstream.timeouts.connect.into();
+        let answered = timers::within(patience, Box::pin(self.answered())).await;
         let roster = self.now();
         if !roster.servers.is_empty() {
             return Ok(roster);
@@ -225,12 +222,8 @@ impl Members {
                 servers.push(self.state(&before, index, server, comes)?);
             }
         }
-        let turns = balance::turns(
-            &servers
-                .iter()
-                .map(|server| server.server.weight)
-                .collect::<Vec<_>>(),
-        );
+        let weights: Vec<u32> = servers.iter().map(|server| server.server.weight).collect();
+        let turns = balance::turns(&weights);
         self.roster.replace(Rc::new(Roster { servers, turns }));
         Ok(())
     }
@@ -320,10 +313,8 @@ async fn look_up(members: Weak<Members>, place: usize) {
         };
         let name = &held.names[place];
         let (host, port, wanted) = (name.host.clone(), name.port, Rc::clone(&name.wanted));
-        let (resolver, every) = (
-            held.health.resolver.clone(),
-            Duration::from(held.upstream.resolve_every),
-        );
+        let resolver = held.health.resolver.clone();
+        let every = Duration::from(held.upstream.resolve_every);
         drop(held);
         let answer = resolver.ask(&host, port).await;
         let Some(held) = members.upgrade() else {

@@ -9,7 +9,7 @@ mod blame;
 pub mod body;
 mod callers_deadline;
 mod connect;
-pub mod echo;
+pub(crate) mod echo;
 mod error;
 mod exchange;
 mod health_record;
@@ -75,14 +75,9 @@ pub use upstream_health::UpstreamHealth;
 use upstreams::{UpstreamState, Upstreams};
 
 /// Forwards requests over the connections of one worker. Not shared between threads.
-#[derive(Clone, Default)]
-pub struct Forwarder {
-    inner: Rc<Inner>,
-}
-
 #[derive(Default)]
-struct Inner {
-    upstreams: Upstreams,
+pub struct Forwarder {
+    upstreams: Rc<Upstreams>,
     swept: Cell<bool>,
     /// When an unusable upstream was last logged.
     unusable_logged: Cell<Option<Instant>>,
@@ -121,19 +116,17 @@ pub struct Forwarded {
 impl Forwarder {
     pub fn of(health: UpstreamHealth) -> Self {
         Self {
-            inner: Rc::new(Inner {
-                upstreams: Upstreams::new(health),
-                ..Inner::default()
-            }),
+            upstreams: Rc::new(Upstreams::new(health)),
+            ..Self::default()
         }
     }
 
-    /// Starts the health checks of the servers of `upstream` before its first request.
-    pub fn watch(&self, upstream: &Arc<Upstream>) {
-        if upstream.health.is_some()
-            && let Err(error) = self.inner.upstreams.state(upstream)
-        {
-            tracing::warn!(upstream = %upstream.name, %error, "its health checks cannot start");
+    /// Starts the health checks of the servers of `upstreams` before their first requests.
+    pub fn watch(&self, upstreams: &[Arc<Upstream>]) {
+        for upstream in upstreams.iter().filter(|one| one.health.is_some()) {
+            if let Err(error) = self.upstreams.state(upstream) {
+                tracing::warn!(upstream = %upstream.name, %error, "its health checks cannot start");
+            }
         }
     }
 
@@ -152,13 +145,12 @@ impl Forwarder {
         request: Request<Inbound>,
     ) -> Result<impl Future<Output = Result<Forwarded, ForwardError>> + use<'f>, ForwardError> {
         let state = self
-            .inner
             .upstreams
             .state(upstream)
             .inspect_err(|error| self.log_unusable(upstream, error))?;
         // Idle connections are swept once a second while this forwarder lives.
-        if !self.inner.swept.replace(true) {
-            tokio::task::spawn_local(sweep(Rc::downgrade(&self.inner)));
+        if !self.swept.replace(true) {
+            tokio::task::spawn_local(sweep(Rc::downgrade(&self.upstreams)));
         }
         let caller = forwarding.caller;
         let defaults = forwarding.defaults;
@@ -234,7 +226,7 @@ impl Forwarder {
     #[cold]
     fn log_unusable(&self, upstream: &Upstream, error: &ForwardError) {
         let now = Instant::now();
-        let logged = &self.inner.unusable_logged;
+        let logged = &self.unusable_logged;
         if logged
             .get()
             .is_none_or(|at| now.duration_since(at) >= UNUSABLE_EVERY)
@@ -245,18 +237,18 @@ impl Forwarder {
     }
 }
 
-async fn sweep(forwarder: Weak<Inner>) {
+async fn sweep(upstreams: Weak<Upstreams>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         second.tick().await;
-        let Some(inner) = forwarder.upgrade() else {
+        let Some(upstreams) = upstreams.upgrade() else {
             return;
         };
         // The connections register this task's waker: a connection that closes while idle wakes it
         // needlessly, at most once.
         std::future::poll_fn(|cx| {
-            inner.upstreams.for_each(|server| {
+            upstreams.for_each(|server| {
                 server.pool.sweep(cx);
                 server.http2_pool.sweep();
             });
@@ -278,6 +270,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 }
 
 /// The data with which an exchange turns a 101 into a tunnel.
+#[derive(Debug)]
 struct Upgrade {
     client: OnUpgrade,
     protocol: HeaderValue,
@@ -292,25 +285,22 @@ const SIBLINGS_MOST: u32 = 3;
 const UNUSABLE_EVERY: Duration = Duration::from_secs(1);
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
+/// A socket to a server, before any encryption.
 #[derive(Debug)]
-pub enum Stream {
+pub enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
-    TlsUnix(Box<TlsStream<UnixStream>>),
 }
 
-impl Stream {
-    pub fn protocol(&self) -> Option<&[u8]> {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => None,
-            Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
-            Self::TlsUnix(stream) => stream.get_ref().1.alpn_protocol(),
-        }
-    }
+tollgate_net::delegate_io!(Socket: Tcp, Unix);
+
+#[derive(Debug)]
+pub enum Stream {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
 }
 
-tollgate_net::delegate_io!(Stream: Tcp, Unix, Tls, TlsUnix);
+tollgate_net::delegate_io!(Stream: Plain, Tls);
 
 #[cfg(test)]
 mod tests;

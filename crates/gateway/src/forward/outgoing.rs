@@ -16,10 +16,9 @@ pub(super) use self::address::address;
 use self::address::rewrite;
 use super::minimum_rate::MinimumRate;
 use super::request::Outgoing;
-use super::request_body::{Gate, RequestBody};
+use super::request_body::RequestBody;
 use super::{ForwardContext, ForwardError, Upgrade};
 use crate::forward::body::BodyError;
-use crate::framing::Bridged;
 use crate::headers::{self, HeaderSet, Origin};
 use crate::proxy_defaults::protocol_name;
 use tollgate_net::server::{Hold, Inbound};
@@ -69,7 +68,7 @@ pub(super) fn prepare(
             bridged,
         })
     });
-    if upgrade.is_none() && from_http2 && head.extensions.get::<Bridged>().is_some() {
+    if upgrade.is_none() && target.bridged {
         return Err(ForwardError::Bridge);
     }
     head.extensions.clear();
@@ -109,7 +108,7 @@ pub(super) fn prepare(
         present = present.after_edits(&head.headers);
     }
 
-    let gate = gate(&mut head, present, sends_body, upstream.http2);
+    let gated = is_gated(&mut head, present, sends_body, upstream.http2);
     frame(
         &mut head,
         present,
@@ -155,7 +154,7 @@ pub(super) fn prepare(
             forwarding.body_max,
             min_rate,
             forwarding.received,
-            gate.clone(),
+            gated,
             guarded,
         );
         (body, Some(progress))
@@ -165,7 +164,7 @@ pub(super) fn prepare(
     let request = Request::from_parts(head, body);
     let edits = &forwarding.route.request_headers;
     let mut outgoing = Box::new(Outgoing::new(
-        request, present, edits, progress, gate, upstream, client,
+        request, present, edits, progress, upstream, client,
     ));
     outgoing.upgrade = upgrade;
     outgoing.origin = origin;
@@ -202,22 +201,15 @@ fn is_stream(headers: &HeaderMap, present: HeaderSet) -> bool {
 
 const STREAMS: [&[u8]; 2] = [b"application/grpc", b"application/connect+"];
 
-/// Holds the body back if the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there
-/// the first read of the body makes our own side send it.
-fn gate(
-    head: &mut request::Parts,
-    present: HeaderSet,
-    sends_body: bool,
-    http2: bool,
-) -> Option<Arc<Gate>> {
-    if !present.has(HeaderSet::EXPECT) {
-        return None;
-    }
-    if !sends_body || http2 {
+/// Whether the body is held back because the client waits for a `100 Continue`. HTTP/2 cannot pass it
+/// on: there the first read of the body makes our own side send it.
+fn is_gated(head: &mut request::Parts, present: HeaderSet, sends_body: bool, http2: bool) -> bool {
+    let expects = present.has(HeaderSet::EXPECT);
+    let gated = expects && sends_body && !http2;
+    if expects && !gated {
         head.headers.remove(EXPECT);
-        return None;
     }
-    Some(Arc::default())
+    gated
 }
 
 /// Leaves the framing to the encoder: the client's headers are not copied, except a length that

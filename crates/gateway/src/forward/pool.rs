@@ -22,17 +22,13 @@ pub type Connection = Client<Stream, RequestBody>;
 /// Idle HTTP/1 connections to one server, and the limit on those in use.
 #[derive(Debug)]
 pub struct Pool {
+    bounds: Bounds,
     idle: RefCell<VecDeque<Idle>>,
-    idle_max: usize,
-    /// The greatest age of an idle connection whose server states none.
-    age_max: u64,
     turn: Cell<u64>,
     free: Cell<usize>,
     /// Slots released while requests waited, assigned in the order of waiting.
     freed: Semaphore,
     pending: Cell<usize>,
-    pending_max: usize,
-    queue_timeout: Duration,
     in_use: Cell<usize>,
 }
 
@@ -58,15 +54,12 @@ pub struct Bounds {
 impl Pool {
     pub fn new(bounds: Bounds) -> Self {
         Self {
+            bounds,
             idle: RefCell::default(),
-            idle_max: bounds.idle,
-            age_max: bounds.idle_age,
             turn: Cell::new(0),
             free: Cell::new(bounds.in_use),
             freed: Semaphore::new(0),
             pending: Cell::new(0),
-            pending_max: bounds.pending,
-            queue_timeout: bounds.queue_timeout,
             in_use: Cell::new(0),
         }
     }
@@ -83,12 +76,12 @@ impl Pool {
             // The request that waited for it is gone.
             permit.forget();
         } else {
-            if self.pending.get() >= self.pending_max {
+            if self.pending.get() >= self.bounds.pending {
                 return Err(ForwardError::Overloaded);
             }
             self.pending.set(self.pending.get() + 1);
             let _waiting = Waiting(self);
-            let permit = timers::within(self.queue_timeout, self.freed.acquire())
+            let permit = timers::within(self.bounds.queue_timeout, self.freed.acquire())
                 .await
                 .map_err(|_| ForwardError::Overloaded)?
                 .expect("the semaphore is never closed");
@@ -126,19 +119,19 @@ impl Pool {
     /// too many, the oldest is dropped.
     pub fn put(&self, mut connection: Box<Connection>) {
         let age_max = match connection.idle_timeout() {
-            None => self.age_max,
+            None => self.bounds.idle_age,
             // A second until the sweep that drops it, and one for a request on its way.
             Some(seconds) => match seconds.checked_sub(2) {
-                Some(age) => age.min(self.age_max),
+                Some(age) => age.min(self.bounds.idle_age),
                 None => return,
             },
         };
         connection.reuse();
         let mut idle = self.idle.borrow_mut();
-        if self.idle_max == 0 {
+        if self.bounds.idle == 0 {
             return;
         }
-        if idle.len() >= self.idle_max {
+        if idle.len() >= self.bounds.idle {
             idle.pop_front();
         }
         idle.push_back(Idle {

@@ -4,7 +4,6 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use http::{HeaderMap, Request, Response};
 use super::blame::ClientsPart;
 use super::callers_deadline::CallersDeadline;
 use super::kept_body::KeptBody;
-use super::request_body::{Gate, Progress, RequestBody};
+use super::request_body::{Progress, RequestBody};
 use super::response_timeout::Stall;
 use super::{ForwardError, Forwarded, Upgrade};
 use crate::forward::body::ResponseBody;
@@ -30,7 +29,6 @@ use tollgate_policy::upstream::Upstream;
 pub(super) struct Outgoing {
     pub(super) request: Option<Request<RequestBody>>,
     pub(super) progress: Option<Rc<Progress>>,
-    pub(super) gate: Option<Arc<Gate>>,
     pub(super) upgrade: Option<Upgrade>,
     pub(super) timeouts: UpstreamTimeouts,
     /// The deadline for the end of the response.
@@ -58,14 +56,13 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Starts the time of `request`, which was changed by the route's `edits` and has the headers in
-    /// `present`. Its body reports to `progress` and waits for `gate`. An upgrade, an origin and the
-    /// receiver of interim responses are set later for the requests that have them.
+    /// `present`. Its body reports to `progress`. An upgrade, an origin and the receiver of interim
+    /// responses are set later for the requests that have them.
     pub(super) fn new(
         request: Request<RequestBody>,
         present: HeaderSet,
         edits: &HeaderEdits,
         progress: Option<Rc<Progress>>,
-        gate: Option<Arc<Gate>>,
         upstream: &Upstream,
         client: Option<SocketAddr>,
     ) -> Self {
@@ -89,7 +86,6 @@ impl Outgoing {
             was_sent: false,
             request: Some(request),
             progress,
-            gate,
             upgrade: None,
             timeouts: upstream.timeouts,
             total: own.into_iter().chain(said).min().map(Deadline::after),

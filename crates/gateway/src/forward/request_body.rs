@@ -5,8 +5,8 @@ mod progress;
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -20,12 +20,12 @@ use tollgate_net::server::Inbound;
 use tollgate_policy::Guarded;
 
 #[derive(Debug, Default)]
-pub struct RequestBody {
-    content: Option<Content>,
-}
+pub struct RequestBody(Content);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Content {
+    #[default]
+    Empty,
     Once(BodySource),
     Kept(Turn),
 }
@@ -37,76 +37,41 @@ pub(super) struct BodySource {
     left: u64,
     pub(super) progress: Rc<Progress>,
     received: Received,
-    gate: Option<Arc<Gate>>,
     /// The headers that decided about the request; they are removed from its trailers.
     guarded: Arc<Guarded>,
 }
 
-/// Holds a body back until the upstream asks for it.
-#[derive(Debug, Default)]
-pub(super) struct Gate {
-    state: Mutex<(bool, Option<Waker>)>,
-}
-
-impl Gate {
-    pub(super) fn open(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = true;
-        if let Some(waker) = state.1.take() {
-            waker.wake();
-        }
-    }
-
-    fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.0 {
-            return Poll::Ready(());
-        }
-        state.1 = Some(cx.waker().clone());
-        Poll::Pending
-    }
-}
-
 impl RequestBody {
     pub const fn empty() -> Self {
-        Self { content: None }
+        Self(Content::Empty)
     }
 
-    /// Wraps `incoming`: passes at most `most` bytes, and none before `gate` opens. A client slower
-    /// than `min_rate` fails. Bytes are counted in `received`; trailers in `guarded` are dropped.
+    /// Wraps `incoming`: passes at most `most` bytes. `gated`: none passes before [`Progress::open`]. A
+    /// client slower than `min_rate` fails. Bytes are counted in `received`; trailers in `guarded` are
+    /// dropped.
     pub(super) fn new(
         incoming: Inbound,
         most: Option<u64>,
         min_rate: MinimumRate,
         received: Received,
-        gate: Option<Arc<Gate>>,
+        gated: bool,
         guarded: Arc<Guarded>,
     ) -> (Self, Rc<Progress>) {
-        let progress = Rc::new(Progress::new(
-            min_rate,
-            incoming.has_arrived(),
-            gate.is_some(),
-        ));
+        let progress = Rc::new(Progress::new(min_rate, incoming.has_arrived(), gated));
         let source = BodySource {
             incoming,
             left: most.unwrap_or(u64::MAX),
             progress: Rc::clone(&progress),
             received,
-            gate,
             guarded,
         };
-        (
-            Self {
-                content: Some(Content::Once(source)),
-            },
-            progress,
-        )
+        (Self(Content::Once(source)), progress)
     }
 
     /// Keeps the bytes that are sent, so that they can be sent again; `None` if there is nothing to
     /// keep.
     pub(super) fn keep(&mut self) -> Option<Rc<KeptBody>> {
-        let Some(Content::Once(source)) = self.content.take() else {
+        let Content::Once(source) = std::mem::take(&mut self.0) else {
             return None;
         };
         let kept = KeptBody::new(source);
@@ -115,9 +80,7 @@ impl RequestBody {
     }
 
     pub(super) const fn turn(turn: Turn) -> Self {
-        Self {
-            content: Some(Content::Kept(turn)),
-        }
+        Self(Content::Kept(turn))
     }
 }
 
@@ -139,12 +102,8 @@ impl BodySource {
     }
 
     fn poll_bounded(&mut self, cx: &mut Context<'_>) -> FramePoll {
-        if let Some(gate) = &self.gate {
-            std::task::ready!(gate.poll_open(cx));
-            self.gate = None;
-            self.progress.gated.set(false);
-        }
         let progress = &self.progress;
+        std::task::ready!(progress.poll_open(cx));
         let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(frame) => frame,
             Poll::Pending => return progress.wait(cx).map(|error| Some(Err(error))),
@@ -201,26 +160,26 @@ impl Body for RequestBody {
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
-        match &mut self.get_mut().content {
-            None => Poll::Ready(None),
-            Some(Content::Once(source)) => source.poll_frame(cx),
-            Some(Content::Kept(turn)) => turn.poll_frame(cx),
+        match &mut self.get_mut().0 {
+            Content::Empty => Poll::Ready(None),
+            Content::Once(source) => source.poll_frame(cx),
+            Content::Kept(turn) => turn.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
-            None => true,
-            Some(Content::Once(source)) => source.is_end_stream(),
-            Some(Content::Kept(turn)) => turn.is_end_stream(),
+        match &self.0 {
+            Content::Empty => true,
+            Content::Once(source) => source.is_end_stream(),
+            Content::Kept(turn) => turn.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            None => SizeHint::with_exact(0),
-            Some(Content::Once(source)) => source.size_hint(),
-            Some(Content::Kept(turn)) => turn.size_hint(),
+        match &self.0 {
+            Content::Empty => SizeHint::with_exact(0),
+            Content::Once(source) => source.size_hint(),
+            Content::Kept(turn) => turn.size_hint(),
         }
     }
 }

@@ -15,22 +15,8 @@ pub(super) enum Resolver {
     #[default]
     System,
     #[cfg(test)]
-    Table(Table),
+    Table(super::tests::names::Table),
 }
-
-#[cfg(test)]
-pub(super) type Table = Arc<Mutex<Known>>;
-
-#[cfg(test)]
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) addresses: HashMap<String, Vec<SocketAddr>>,
-    pub(super) failures: u64,
-}
-
-/// A name for which a table has neither an address nor an error: the lookup never ends.
-#[cfg(test)]
-pub(super) const SILENT: &str = "silent.test";
 
 impl Resolver {
     pub(super) async fn ask(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -39,15 +25,7 @@ impl Resolver {
                 .await
                 .map(Iterator::collect),
             #[cfg(test)]
-            Self::Table(_) if host == SILENT => std::future::pending().await,
-            #[cfg(test)]
-            Self::Table(table) => {
-                let mut table = table.lock();
-                let answer = table.addresses.get(host).cloned();
-                table.failures += u64::from(answer.is_none());
-                answer
-                    .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such name"))
-            }
+            Self::Table(table) => table.answer(host).await,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT};
 use http::response::Parts;
-use http::{Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -16,13 +16,12 @@ use super::request::Outgoing;
 use super::response_timeout::Stall;
 use super::tunnel::Tunnel;
 use super::upload::Upload;
-use super::{ForwardError, Forwarded, SWITCHING, Upgrade};
+use super::{ForwardError, Forwarded, SWITCHING};
 use crate::forward::body::{BodyError, FramePoll, ResponseBody};
 use crate::forward::pool::{Connection, Slot};
 use crate::headers;
 use crate::proxy_defaults::protocol_name;
 use tollgate_http1::head::Framing;
-use tollgate_limit::Micros;
 use tollgate_net::timers::{Deadline, Expiry};
 
 /// A body from an HTTP/1 upstream. It drives its connection, which returns to its pool if the
@@ -161,7 +160,7 @@ impl Body for UpstreamHttp1 {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         let Self { exchange, bounds } = self.get_mut();
         let frame = bounds.watch(cx, |cx| match exchange {
-            Exchange::Answering(lease) => lease.connection.poll_body(cx),
+            Exchange::Answering(lease) => lease.connection.poll_body(cx, true),
             Exchange::Uploading(upload, _) => upload.poll_body(cx),
             Exchange::Over => Poll::Ready(None),
         });
@@ -233,50 +232,33 @@ pub(super) fn pass_back(
         return Err(ForwardError::Upgrade);
     }
     if head.status == SWITCHING {
-        let asked = outgoing.upgrade.take().filter(|asked| {
-            let named = |value| protocol_name(value).to_ascii_lowercase();
-            hop.upgrade
-                .as_ref()
-                .is_some_and(|switched| named(switched) == named(&asked.protocol))
-        });
-        let Upgrade {
-            client,
-            protocol,
-            idle,
-            bridged,
-        } = asked.ok_or(ForwardError::Upgrade)?;
-        let (socket, early) = lease.connection.into_parts();
-        let websocket = protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
-        if bridged.is_some() {
+        let named = |value: &HeaderValue| protocol_name(value).to_ascii_lowercase();
+        let switched = hop.upgrade.as_ref().map(named);
+        let asked = outgoing.upgrade.take();
+        let upgrade = asked.filter(|asked| switched == Some(named(&asked.protocol)));
+        let upgrade = upgrade.ok_or(ForwardError::Upgrade)?;
+        if bridged {
             head.status = StatusCode::OK;
             head.headers.remove(SEC_WEBSOCKET_ACCEPT);
         } else {
-            headers::announce_upgrade(&mut head.headers, hop.upgrade.unwrap_or(protocol));
+            let protocol = hop.upgrade.unwrap_or_else(|| upgrade.protocol.clone());
+            headers::announce_upgrade(&mut head.headers, protocol);
         }
+        let (upstream, early) = lease.connection.into_parts();
         let tunnel = Tunnel {
-            client,
-            upstream: socket,
+            upgrade,
+            upstream,
             early,
-            idle,
-            websocket,
             slot: lease.slot,
-            hold: bridged,
         };
-        let blame = outgoing.clients_part().in_response(&head);
-        let response = Response::from_parts(head, ResponseBody::Empty);
-        return Ok(Forwarded {
-            response,
-            verbatim: None,
-            tunnel: Some(Box::new(tunnel)),
-            blame,
-            waited: Micros::ZERO,
-            callers_deadline: None,
-        });
+        let mut forwarded = outgoing.forwarded(head, ResponseBody::EMPTY, None);
+        forwarded.tunnel = Some(Box::new(tunnel));
+        return Ok(forwarded);
     }
     let verbatim = lease.connection.take_verbatim();
     let body = if lease.connection.left() == Some(0) {
         lease.end();
-        ResponseBody::Empty
+        ResponseBody::EMPTY
     } else if let Some(whole) = lease.connection.take_whole() {
         // The whole body arrived with the head, so the connection is free before the client has
         // received a byte.

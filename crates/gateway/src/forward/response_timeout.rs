@@ -1,64 +1,54 @@
 //! The timeout for the head of a response.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::ForwardError;
-use super::blame::ClientsPart;
 use super::request::Outgoing;
-use super::request_body::{Gate, Progress};
+use super::request_body::Progress;
 use tollgate_limit::Micros;
 use tollgate_net::timers::{Deadline, Expiry};
 
 /// The timeouts for the head of a response: its own, counted from the end of the request; that of
 /// an upload which the upstream does not accept; and the total.
 pub(super) struct ResponseTimeout<'o> {
+    pub(super) outgoing: &'o mut Outgoing,
     response: Expiry,
-    total: Option<&'o mut Deadline>,
-    total_is_clients: bool,
-    clients_part: ClientsPart<'o>,
     stall: Option<Stall>,
-    gate: Option<&'o Arc<Gate>>,
-    held: Option<Deadline>,
+    /// When a body that is held back is sent anyway.
+    opens: Option<Deadline>,
 }
 
 impl<'o> ResponseTimeout<'o> {
     pub(super) fn new(outgoing: &'o mut Outgoing) -> Self {
         Self {
-            stall: outgoing.stall(),
             response: Expiry::after(outgoing.timeouts.response.into()),
-            total: outgoing.total.as_mut(),
-            total_is_clients: outgoing.total_is_clients,
-            clients_part: ClientsPart {
-                progress: outgoing.progress.as_deref(),
-                deadline: outgoing.callers_deadline,
-                deadline_is_kept: outgoing.total_is_clients,
-            },
-            gate: outgoing.gate.as_ref(),
-            held: None,
+            stall: outgoing.stall(),
+            opens: None,
+            outgoing,
         }
     }
 
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<ForwardError> {
-        if let Some(total) = &mut self.total
+        let outgoing = &mut *self.outgoing;
+        if let Some(total) = &mut outgoing.total
             && total.poll_passed(cx).is_ready()
         {
-            return Poll::Ready(if self.total_is_clients {
+            let clients_part = outgoing.clients_part();
+            return Poll::Ready(if outgoing.total_is_clients {
                 ForwardError::ClientDeadline { unsent: false }
-            } else if self.clients_part.was_waited_for() {
+            } else if clients_part.was_waited_for() {
                 ForwardError::SlowUpload
             } else {
-                self.clients_part.in_silence()
+                clients_part.in_silence()
             });
         }
-        if let Some(gate) = self.gate {
-            let held = self
-                .held
-                .get_or_insert_with(|| Deadline::after(CONTINUE_WITHIN));
-            if held.poll_passed(cx).is_ready() {
-                gate.open();
+        if let Some(progress) = outgoing.progress.as_ref().filter(|one| one.gated.get()) {
+            let after = || Deadline::after(CONTINUE_WITHIN);
+            let opens = self.opens.get_or_insert_with(after);
+            if opens.poll_passed(cx).is_ready() {
+                progress.open();
             }
         }
         if let Some(stall) = &mut self.stall {
@@ -70,8 +60,8 @@ impl<'o> ResponseTimeout<'o> {
                 return Poll::Pending;
             }
         }
-        let clients_part = self.clients_part;
-        self.response.poll(cx).map(|()| clients_part.in_silence())
+        let late = |()| outgoing.clients_part().in_silence();
+        self.response.poll(cx).map(late)
     }
 }
 

@@ -9,7 +9,7 @@ mod framing;
 mod http2;
 mod http2_pool;
 mod interim;
-mod names;
+pub(in crate::forward) mod names;
 mod origin;
 mod relay;
 mod retries;

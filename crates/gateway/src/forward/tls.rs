@@ -1,6 +1,5 @@
 //! TLS towards upstreams: which certificates to trust, and which to present.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -31,7 +30,7 @@ fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsErr
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| flaw("TLS cannot be set up", &error))?;
+        .map_err(|error| TlsError::new("TLS cannot be set up", error))?;
     let builder = match &files.ca {
         _ if !files.pinned.is_empty() => {
             let verifier = Pinned::new(files, Arc::clone(&provider))?;
@@ -42,7 +41,7 @@ fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsErr
         Some(file) => builder.with_root_certificates(roots(file)?),
         None => builder
             .with_platform_verifier()
-            .map_err(|error| flaw("the platform's roots", &error))?,
+            .map_err(|error| TlsError::new("the platform's roots", error))?,
     };
     let mut config = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => {
@@ -52,7 +51,7 @@ fn configured(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, TlsErr
         (None, None) => builder.with_no_client_auth(),
         (Some(alone), None) | (None, Some(alone)) => {
             let what = "a client certificate and its key are written together";
-            return Err(flaw(&alone.path, &what));
+            return Err(TlsError::new(&alone.path, what));
         }
     };
     config.alpn_protocols = if http2 {
@@ -82,7 +81,9 @@ impl Pinned {
                 Arc::new(roots(file)?),
                 Arc::clone(&provider),
             );
-            builder.build().map_err(|error| flaw(&file.path, &error))
+            builder
+                .build()
+                .map_err(|error| TlsError::new(&file.path, error))
         });
         Ok(Self {
             pins: files.pinned.clone(),
@@ -160,7 +161,7 @@ fn roots(file: &PemFile) -> Result<RootCertStore, TlsError> {
     for certificate in pem(file).certificates()? {
         roots
             .add(certificate)
-            .map_err(|error| flaw(&file.path, &error))?;
+            .map_err(|error| TlsError::new(&file.path, error))?;
     }
     Ok(roots)
 }
@@ -169,15 +170,6 @@ fn pem(file: &PemFile) -> Pem<'_> {
     Pem {
         path: &file.path,
         content: &file.content,
-    }
-}
-
-/// `of`: the file that cannot be used, or what else cannot.
-fn flaw(of: impl Into<PathBuf>, error: &dyn std::fmt::Display) -> TlsError {
-    TlsError {
-        file: of.into(),
-        is_of_key: false,
-        what: error.to_string(),
     }
 }
 

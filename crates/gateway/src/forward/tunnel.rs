@@ -8,26 +8,22 @@ use bytes::Bytes;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::{Slot, Stream};
+use super::{Slot, Stream, Upgrade};
+use crate::proxy_defaults::protocol_name;
 use direction::Direction;
 use frames::{Frames, Role};
 use tollgate_limit::Micros;
-use tollgate_net::server::{Hold, OnUpgrade};
 use tollgate_net::timers::Deadline;
 use tollgate_net::worker::Task;
 
 /// An upgraded connection, to be run by [`Tunnel::run`].
 #[derive(Debug)]
 pub struct Tunnel {
-    pub(super) client: OnUpgrade,
+    pub(super) upgrade: Upgrade,
     pub(super) upstream: Stream,
     /// Bytes that the upstream sent directly after its 101.
     pub(super) early: Bytes,
-    pub(super) idle: Micros,
-    pub(super) websocket: bool,
     pub(super) slot: Slot,
-    /// Keeps the client's HTTP/2 connection in use meanwhile.
-    pub(super) hold: Option<Hold>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,17 +44,25 @@ impl Tunnel {
     /// 1001, each between two messages, and have a few seconds to respond. The gateway cannot end
     /// other protocols in order: they continue, and are cut off at the end of the drain.
     pub async fn run(self, task: Option<&Task>) -> Carried {
-        let _kept = (self.slot, self.hold);
-        let Some(mut client) = self.client.await else {
+        let Upgrade {
+            client,
+            protocol,
+            idle,
+            bridged,
+        } = self.upgrade;
+        let _kept = (self.slot, bridged);
+        let websocket = protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
+        let Some(client) = client.await else {
             return Carried::default();
         };
+        let (mut client, ahead, _place) = client.into_parts();
         let mut upstream = self.upstream;
-        let frames = |role| self.websocket.then(|| Frames::new(role));
-        let mut up = Direction::new(frames(Role::Client), Bytes::new());
+        let frames = |role| websocket.then(|| Frames::new(role));
+        let mut up = Direction::new(frames(Role::Client), ahead);
         let mut down = Direction::new(frames(Role::Server), self.early);
         let mut deadline = Deadline::never();
-        if self.idle != Micros::ZERO {
-            deadline.reset(self.idle.into());
+        if idle != Micros::ZERO {
+            deadline.reset(idle.into());
         }
         let carried = |up: &Direction, down: &Direction| Carried {
             up: up.read,
@@ -66,8 +70,7 @@ impl Tunnel {
         };
         let (mut seen, mut leaving, mut ending) = (Carried::default(), false, false);
         std::future::poll_fn(|cx| {
-            if self.websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready())
-            {
+            if websocket && !leaving && task.is_some_and(|task| task.poll_drain(cx).is_ready()) {
                 leaving = true;
                 deadline.reset(LAST_WORDS);
             }
@@ -83,7 +86,7 @@ impl Tunnel {
             }
             // A client that keeps its side open is not read any more, and would keep its slot in a
             // concurrency limit.
-            let one_ended = ways.1.is_ready() || (self.websocket && ways.0.is_ready());
+            let one_ended = ways.1.is_ready() || (websocket && ways.0.is_ready());
             if one_ended && !ending && !leaving {
                 ending = true;
                 seen = carried(&up, &down);
@@ -91,11 +94,11 @@ impl Tunnel {
             }
             while deadline.poll_passed(cx).is_ready() {
                 let now = carried(&up, &down);
-                if leaving || (ending && self.websocket) || now == seen {
+                if leaving || (ending && websocket) || now == seen {
                     return Poll::Ready(());
                 }
                 seen = now;
-                deadline.reset(if ending { LAST_WORDS } else { self.idle.into() });
+                deadline.reset(if ending { LAST_WORDS } else { idle.into() });
             }
             Poll::Pending
         })

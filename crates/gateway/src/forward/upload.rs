@@ -52,7 +52,7 @@ impl Upload {
                 return Poll::Ready(());
             };
             let shared = &mut *shared.borrow_mut();
-            let outcome = std::task::ready!(shared.connection.poll_upload(cx));
+            let outcome = std::task::ready!(shared.connection.poll_send(cx));
             if let Err(error) = outcome {
                 shared.failed = Some(error);
                 if let Some(reader) = shared.reader.take() {
@@ -73,7 +73,7 @@ impl Upload {
         if let Some(error) = shared.failed.take() {
             return Poll::Ready(Some(Err(Failure::Body(error))));
         }
-        let frame = shared.connection.poll_body_alone(cx);
+        let frame = shared.connection.poll_body(cx, false);
         if frame.is_pending() {
             shared.reader = Some(cx.waker().clone());
         }

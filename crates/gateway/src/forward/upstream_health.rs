@@ -87,14 +87,6 @@ impl UpstreamHealth {
             .insert((Arc::clone(&upstream.name), name(server)), names)
     }
 
-    #[cfg(test)]
-    pub(super) fn with_names(table: &super::resolver::Table) -> Self {
-        Self {
-            resolver: Resolver::Table(Arc::clone(table)),
-            ..Self::default()
-        }
-    }
-
     /// The record of `server` of `upstream`: the one that other workers use, unless a reload
     /// changed how it is judged. A new server that is added to others (`comes`) starts slowly.
     pub(super) fn record(
@@ -138,9 +130,13 @@ impl UpstreamHealth {
                     .servers
                     .get(&(Arc::clone(&upstream.name), name.clone()))
                     .and_then(Weak::upgrade);
-                all.push(
-                    record.map_or_else(|| ServerStatus::unused(name), |record| record.status()),
-                );
+                all.push(match record {
+                    Some(record) => record.status(),
+                    None => ServerStatus {
+                        server: name,
+                        ..ServerStatus::default()
+                    },
+                });
             }
         }
         all

@@ -1,7 +1,6 @@
 //! The Host of a request: exactly one, valid, and the one that the target names.
 
 use http::header::{HOST, HeaderValue};
-use http::uri::Authority;
 use http::{Request, Version};
 
 use super::Malformed;
@@ -41,7 +40,8 @@ pub(super) fn settle<B>(
             if version >= Version::HTTP_2 && host.is_some() {
                 return Err(Malformed::Host);
             }
-            let value = host_value(authority)?;
+            let value = HeaderValue::from_str(authority.as_str());
+            let value = value.map_err(|_| Malformed::HostSyntax)?;
             request.headers_mut().insert(HOST, value.clone());
             Ok((Some(value), plain))
         }
@@ -56,10 +56,6 @@ fn check_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
     } else {
         Err(Malformed::HostSyntax)
     }
-}
-
-fn host_value(authority: &Authority) -> Result<HeaderValue, Malformed> {
-    HeaderValue::from_str(authority.as_str()).map_err(|_| Malformed::HostSyntax)
 }
 
 /// Whether `text` is `host [":" port]` (RFC 9110 4.2.1, RFC 3986 3.2.2): no user information, no

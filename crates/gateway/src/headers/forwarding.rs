@@ -13,8 +13,9 @@ use super::{
     HeaderSet, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
     X_FORWARDED_PROTO, X_REAL_IP,
 };
+use tollgate_http1::head::write_header;
 use tollgate_policy::{Peer, drop_lookalikes};
-use tollgate_telemetry::text::Dotted;
+use tollgate_telemetry::text::push_dotted;
 
 /// Adds the origin of a request: appends the peer to `X-Forwarded-For`, sets protocol and host.
 /// Existing values are kept only if the peer is a trusted proxy (`trusted`); `Forwarded` then gets
@@ -89,30 +90,22 @@ impl Origin {
         match self.address.map(|address| address.to_canonical()) {
             Some(IpAddr::V4(address)) => {
                 out.extend_from_slice(b"x-forwarded-for: ");
-                out.extend_from_slice(Dotted::new(address).as_bytes());
+                push_dotted(out, address);
                 out.extend_from_slice(b"\r\n");
             }
             Some(IpAddr::V6(address)) => {
-                out.extend_from_slice(format!("x-forwarded-for: {address}\r\n").as_bytes())
+                write_header(out, "x-forwarded-for", address.to_string().as_bytes());
             }
             // A Unix socket has no address.
             None => {}
         }
-        let protocol: &[u8] = if self.tls {
-            b"x-forwarded-proto: https\r\n"
-        } else {
-            b"x-forwarded-proto: http\r\n"
-        };
-        out.extend_from_slice(protocol);
-        for (name, value) in [
-            (&b"x-forwarded-host: "[..], &self.host),
-            (b"via: ", &self.via),
-        ] {
-            if let Some(value) = value {
-                out.extend_from_slice(name);
-                out.extend_from_slice(value.as_bytes());
-                out.extend_from_slice(b"\r\n");
-            }
+        let protocol = if self.tls { "https" } else { "http" };
+        write_header(out, "x-forwarded-proto", protocol.as_bytes());
+        if let Some(host) = &self.host {
+            write_header(out, "x-forwarded-host", host.as_bytes());
+        }
+        if let Some(via) = &self.via {
+            write_header(out, "via", via.as_bytes());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The latest refusal of each limit and for each reason: examples for the counters of refusals.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollgate_limit::{Limit, Timestamp};
@@ -9,9 +10,12 @@ use tollgate_telemetry::metrics::Exemplar;
 
 #[derive(Clone, Debug, Default)]
 pub struct Latest {
-    limits: Vec<(Arc<Limit>, Example)>,
-    reasons: Vec<(&'static str, Example)>,
+    /// By the names of limit and tier, which have one counter.
+    limits: HashMap<Counter, Example>,
+    reasons: HashMap<&'static str, Example>,
 }
+
+type Counter = (Arc<str>, Option<Arc<str>>);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Example {
@@ -36,9 +40,7 @@ impl Example {
 
 impl Latest {
     pub fn of_limit(&self, limit: &Limit) -> Option<Exemplar> {
-        let same = |one: &&(Arc<Limit>, Example)| is_same(&one.0, limit);
-        let (_, example) = self.limits.iter().find(same)?;
-        Some(example.exemplar())
+        self.limits.get(&counter(limit)).map(Example::exemplar)
     }
 
     pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, Exemplar)> {
@@ -46,18 +48,15 @@ impl Latest {
         reasons.map(|(reason, example)| (*reason, example.exemplar()))
     }
 
-    pub(super) fn add_limit(&mut self, limit: &Arc<Limit>, example: impl Fn() -> Example) {
-        match self.limits.iter_mut().find(|(one, _)| is_same(one, limit)) {
-            Some((_, latest)) => latest.renew(example()),
-            None => self.limits.push((Arc::clone(limit), example())),
-        }
+    pub(super) fn add_limit(&mut self, limit: &Limit, example: Example) {
+        self.limits
+            .entry(counter(limit))
+            .or_insert(example)
+            .renew(example);
     }
 
-    pub(super) fn add_reason(&mut self, reason: &'static str, example: impl Fn() -> Example) {
-        match self.reasons.iter_mut().find(|(one, _)| *one == reason) {
-            Some((_, latest)) => latest.renew(example()),
-            None => self.reasons.push((reason, example())),
-        }
+    pub(super) fn add_reason(&mut self, reason: &'static str, example: Example) {
+        self.reasons.entry(reason).or_insert(example).renew(example);
     }
 }
 
@@ -69,7 +68,6 @@ impl Example {
     }
 }
 
-/// Whether two limits have one counter.
-fn is_same(one: &Limit, other: &Limit) -> bool {
-    one.name == other.name && one.tier == other.tier
+fn counter(limit: &Limit) -> Counter {
+    (Arc::clone(&limit.name), limit.tier.clone())
 }

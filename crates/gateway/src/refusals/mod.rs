@@ -46,7 +46,7 @@ pub struct RefusalWriter {
     room: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Kept {
     ring: Ring,
     refused: Busiest,
@@ -196,11 +196,7 @@ impl Refusals {
     pub fn writer(&self) -> RefusalWriter {
         let kept = Arc::new(Mutex::new(Kept {
             ring: Ring::new(self.budget),
-            refused: Busiest::default(),
-            near: Busiest::default(),
-            shadow: Busiest::default(),
-            near_totals: HashMap::new(),
-            spent: HashMap::new(),
+            ..Kept::default()
         }));
         self.workers.lock().push(Arc::clone(&kept));
         RefusalWriter {
@@ -239,11 +235,7 @@ impl Refusals {
             .iter()
             .fold((0, None), |(count, oldest), worker| {
                 let (more, first) = worker.lock().ring.kept();
-                let oldest = match (oldest, first) {
-                    (Some(one), Some(other)) => Some(std::cmp::min(one, other)),
-                    (one, other) => one.or(other),
-                };
-                (count + more, oldest)
+                (count + more, oldest.into_iter().chain(first).min())
             })
     }
 

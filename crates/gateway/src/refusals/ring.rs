@@ -7,7 +7,7 @@ use super::{Example, JudgedLimit, Latest, Refusal, RefusedRequest};
 use tollgate_limit::{KeyBytes, Limit, Timestamp};
 use tollgate_policy::Policy;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ring {
     /// The refusals under each policy, in the order in which they were decided; the newest policy is
     /// the last one. A refusal does not name its policy, because all workers would write its count.
@@ -17,11 +17,10 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) const fn new(budget: usize) -> Self {
+    pub(super) fn new(budget: usize) -> Self {
         Self {
-            by_policy: Vec::new(),
-            bytes: 0,
             budget,
+            ..Self::default()
         }
     }
 
@@ -68,7 +67,7 @@ impl Ring {
     /// refusals have them.
     pub(super) fn latest(&self, latest: &mut Latest) {
         for (policy, refused) in self.newest().take(LATEST_AMONG) {
-            let example = || Example {
+            let example = Example {
                 id: refused.id,
                 trace: refused.trace,
                 at: refused.at,

@@ -184,11 +184,12 @@ impl<'s> Driver<'_, 's> {
     }
 
     async fn read(&mut self, asked: WantedFacts) -> Result<BodyFacts, Rejection> {
-        let (snapshot, head) = (self.snapshot, self.head);
+        let (snapshot, target, head) = (self.snapshot, self.target, self.head);
         let mut facts = match &mut self.body {
             Some(body) => {
                 let window = self.connection.window.clone();
-                let read = self.gateway.read_body(snapshot, window, asked, head, body);
+                let gateway = self.gateway;
+                let read = gateway.read_body(snapshot, window, asked, target, head, body);
                 read.await?
             }
             None => body_elsewhere(&snapshot.policy, asked, head.headers())?,

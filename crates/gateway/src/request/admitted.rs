@@ -98,14 +98,14 @@ impl<'s> Admitted<'s> {
         snapshot: &Snapshot,
         mut request: Request<Inbound>,
         context: &mut RequestContext,
-    ) -> Forwarded {
+    ) -> Response<ResponseBody> {
         let received = context.receiving(request.body());
         self.request_edits.apply(request.headers_mut());
         let added = context.added_to_body();
         let body_max = snapshot.body_max(self.route);
         let body_max = body_max.map(|most| most.saturating_add(added));
-        let response = echo::reflect(request, body_max, snapshot.defaults.body_idle, received);
-        Forwarded::own(response, Cause::Upstream)
+        let guarded = &snapshot.policy.guarded;
+        echo::reflect(request, body_max, &snapshot.defaults, received, guarded)
     }
 }
 

@@ -16,10 +16,10 @@ use crate::usage::Usage;
 use tollgate_admission::UnderWay;
 use tollgate_limit::Timestamp;
 use tollgate_net::server::ConnInfo;
-use tollgate_response::quota_headers;
 use tollgate_store::clock::{Clock, WallClock};
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
+use tollgate_telemetry::spans::Spans;
 
 #[derive(Clone, Debug)]
 pub struct GatewayState {
@@ -40,8 +40,8 @@ pub struct GatewayState {
     pub usage: Arc<Usage>,
     pub health: UpstreamHealth,
     pub untrusted_proxy: Arc<UntrustedProxy>,
-    #[cfg(feature = "otlp")]
-    pub spans: Option<tollgate_telemetry::spans::Spans>,
+    /// The spans of sampled requests; `None`: no collector takes them.
+    pub spans: Option<Spans>,
 }
 
 /// Responds to the requests of one worker.
@@ -60,8 +60,6 @@ pub(crate) struct Side {
     pub(crate) refusals: Option<RefusalWriter>,
     /// The decision ids of this worker: a random start, then consecutive numbers.
     ids: Cell<u64>,
-    /// The buffer in which quota headers are written before they are copied into a response.
-    pub(crate) quota: RefCell<quota_headers::Writer>,
 }
 
 impl Side {
@@ -98,14 +96,10 @@ impl Gateway {
             access: shared.access.as_ref().map(AccessLog::writer),
             refusals: shared.refusals.as_ref().map(Refusals::writer),
             ids: Cell::new(fastrand::u64(..)),
-            quota: RefCell::default(),
             shared: shared.clone(),
         };
         let forwarder = Forwarder::of(shared.health.clone());
-        held.policy
-            .upstreams
-            .iter()
-            .for_each(|upstream| forwarder.watch(upstream));
+        forwarder.watch(&held.policy.upstreams);
         Self {
             side: Rc::new(side),
             current: RefCell::new(Current { cache, held }),
@@ -130,10 +124,7 @@ impl Gateway {
         let latest = cache.load();
         if !Arc::ptr_eq(latest, held) {
             *held = Rc::new(Arc::clone(latest));
-            held.policy
-                .upstreams
-                .iter()
-                .for_each(|upstream| self.forwarder.watch(upstream));
+            self.forwarder.watch(&held.policy.upstreams);
         }
         Rc::clone(held)
     }

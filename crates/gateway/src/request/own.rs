@@ -12,7 +12,7 @@ use tollgate_policy::routes::Route;
 use tollgate_response::ALLOWED;
 
 pub(crate) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseBody> {
-    with_header(status, LOCATION, location, ResponseBody::Empty)
+    with_header(status, LOCATION, location, ResponseBody::EMPTY)
 }
 
 pub(crate) fn fixed(
@@ -49,7 +49,7 @@ pub(crate) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response
         );
     }
     let methods = allow(&route.pattern.methods).unwrap_or_else(|| ALLOWED.clone());
-    with_header(OK, ALLOW, methods, ResponseBody::Empty)
+    with_header(OK, ALLOW, methods, ResponseBody::EMPTY)
 }
 
 /// The response without its body, if it is only a head: to HEAD, or with a status that allows no
@@ -71,7 +71,7 @@ pub(crate) fn head_alone(
             .entry(CONTENT_LENGTH)
             .or_insert_with(|| length.into());
     }
-    Response::from_parts(head, ResponseBody::Empty)
+    Response::from_parts(head, ResponseBody::EMPTY)
 }
 
 /// Formats methods as the value of `Allow`; `None` if there are none.

@@ -14,7 +14,7 @@ use super::gateway::Gateway;
 use super::snapshot::Snapshot;
 use crate::forward::body::BodyError;
 use crate::forward::{ForwardError, MinimumRate};
-use crate::framing::Bridged;
+use crate::framing::RequestTarget;
 use crate::rejection::Rejection;
 use tollgate_net::server::{Inbound, Replay, Window};
 use tollgate_policy::{BodyAdmission, BodyFacts, Policy, UnreadBody, WantedFacts};
@@ -27,16 +27,16 @@ impl Gateway {
         snapshot: &Snapshot,
         window: Option<Window>,
         asked: WantedFacts,
+        target: &RequestTarget,
         head: &Request<()>,
         body: &mut Inbound,
     ) -> Result<BodyFacts, Rejection> {
         let policy = &snapshot.policy;
         // What follows an extended CONNECT is a tunnel, which begins after the response.
-        let tunnel = head.extensions().get::<Bridged>().is_some();
         let unread = UnreadBody {
             query: head.uri().query(),
             headers: head.headers(),
-            is_empty: body.is_end_stream() || tunnel,
+            is_empty: body.is_end_stream() || target.bridged,
             announced: body.size_hint().exact(),
             is_elsewhere: false,
         };

@@ -42,7 +42,7 @@ pub(crate) struct RequestContext {
     pub(crate) account: Account,
     id: u64,
     trace: Option<TraceParent>,
-    #[cfg(feature = "otlp")]
+    /// `None`: the request is not sampled.
     span: Option<Box<span::Own>>,
     head: Option<Head>,
     pub(crate) client: Option<IpAddr>,
@@ -89,7 +89,6 @@ impl RequestContext {
             account: Account::new(side.shared.clock.now()),
             id: side.next_id(),
             trace: headers.trace,
-            #[cfg(feature = "otlp")]
             span: None,
             head: None,
             client,

@@ -3,6 +3,7 @@
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
 
+use super::own;
 use super::request_context::{Closing, RequestContext, STATUS_CLIENT_LEFT};
 use crate::forward::body::{Guarded, Received, ResponseBody};
 use crate::forward::{Blame, Forwarded, ServerSign};
@@ -18,7 +19,7 @@ pub(crate) fn pass_on(
     forwarded: Forwarded,
     form: &RefusalForm,
     edits: FilledEdits<'_>,
-) -> Response<Guarded<ResponseBody, Closing>> {
+) -> Response<Guarded<Closing>> {
     let Forwarded {
         mut response,
         verbatim,
@@ -29,9 +30,9 @@ pub(crate) fn pass_on(
     } = forwarded;
     edits.apply(response.headers_mut());
     // The head of a tunnel's response is written without the guard that would append lines to it.
-    let as_lines = form.takes_lines() && tunnel.is_none();
+    let as_lines = form.takes_lines && tunnel.is_none();
     context.annotate(response.headers_mut(), as_lines);
-    let unreadable = form.is_head() || tunnel.is_some();
+    let unreadable = form.head || tunnel.is_some();
     context.answered(&response, None, blame.cause, unreadable);
     context.set_deadline(callers_deadline);
     let Some(tunnel) = tunnel else {
@@ -74,12 +75,12 @@ pub(crate) fn refuse(
     rejection: &Rejection,
     form: &RefusalForm,
     edits: FilledEdits<'_>,
-) -> Response<Guarded<ResponseBody, Closing>> {
+) -> Response<Guarded<Closing>> {
     let status = context.turned_away(rejection);
     let mut response = context.refusal(rejection, form, !edits.is_empty());
     edits.complete(response.headers_mut());
-    context.annotate(response.headers_mut(), form.takes_lines());
-    context.answered(&response, Some(status), rejection.cause(), form.is_head());
+    context.annotate(response.headers_mut(), form.takes_lines);
+    context.answered(&response, Some(status), rejection.cause(), form.head);
     if rejection.is_unreceived() {
         context.status = STATUS_CLIENT_LEFT;
     }
@@ -87,6 +88,15 @@ pub(crate) fn refuse(
 }
 
 impl Forwarded {
+    /// The gateway's own response in the form that its client takes: to HEAD, without the body.
+    pub(crate) fn to_client(
+        response: Response<ResponseBody>,
+        cause: Cause,
+        form: &RefusalForm,
+    ) -> Self {
+        Self::own(own::head_alone(response, form.head), cause)
+    }
+
     pub(crate) fn own(response: Response<ResponseBody>, cause: Cause) -> Self {
         Self {
             response,

@@ -14,7 +14,6 @@ use tollgate_policy::routes::Route;
 use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
 use tollgate_response::quota_headers::QuotaFields;
 use tollgate_response::{Denial, challenge};
-use tollgate_telemetry::access::Escaped;
 use tollgate_telemetry::metrics::{Labels, Metrics};
 
 /// The settings of the listeners for decisions. A reload replaces them.
@@ -39,19 +38,10 @@ pub struct Snapshot {
     /// it.
     pub follows: bool,
     pub quota: QuotaFields,
-    pub names: Names,
     pub deciding: DecideSettings,
     /// `None`: requests without TLS are like all others.
     pub plain: Option<PlainHttp>,
     pub(super) denials: Vec<Denial>,
-}
-
-/// Names in the form the access log writes, by index.
-#[derive(Debug)]
-pub struct Names {
-    pub(super) routes: Vec<Escaped>,
-    pub(super) limits: Vec<Escaped>,
-    pub(super) upstreams: Vec<Escaped>,
 }
 
 /// The units at which a key has used four fifths of what the limit grants at once; `None` for
@@ -68,7 +58,6 @@ impl Snapshot {
         metrics: &Metrics,
         defaults: ProxyDefaults,
     ) -> Self {
-        let names = |names: Vec<&str>| names.into_iter().map(Escaped::from).collect();
         let routes: Vec<&str> = policy.routes.iter().map(|one| &*one.name).collect();
         let upstreams: Vec<&str> = policy.upstreams.iter().map(|one| &*one.name).collect();
         let labels = metrics.resolve(&routes, &upstreams);
@@ -77,11 +66,6 @@ impl Snapshot {
             .limits
             .iter()
             .any(|limit| limit.algorithm.follows().is_some());
-        let names = Names {
-            limits: names(policy.limits.iter().map(|one| &*one.name).collect()),
-            routes: names(routes),
-            upstreams: names(upstreams),
-        };
         // The limits are numbered rule by rule (`Policy::build`).
         let denials = policy
             .rules
@@ -96,7 +80,6 @@ impl Snapshot {
             defaults,
             follows,
             quota,
-            names,
             deciding: DecideSettings::default(),
             plain: None,
             denials,

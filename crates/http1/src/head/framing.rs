@@ -4,18 +4,18 @@
 use http::Version;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING};
 
-use crate::Malformed;
+use crate::{Malformed, tokens};
 
 /// The framing that the headers of a message announce (RFC 9112 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
     /// Whether Transfer-Encoding is exactly one `chunked`.
     pub chunked: bool,
-    /// Content-Length.
+    /// The value of the Content-Length header.
     pub length: Option<u64>,
-    /// Whether Connection lists `close`.
+    /// Whether a Connection header lists `close`.
     pub close: bool,
-    /// Whether Connection lists `keep-alive`.
+    /// Whether a Connection header lists `keep-alive`.
     pub keep_alive: bool,
     /// The seconds in `Keep-Alive: timeout=N`: the sender keeps an idle connection for so long.
     pub idle_timeout: Option<u64>,
@@ -38,11 +38,7 @@ impl Framing {
                 codings += 1;
                 framing.chunked = value.as_bytes().eq_ignore_ascii_case(b"chunked");
             } else if *name == CONNECTION {
-                for token in value
-                    .as_bytes()
-                    .split(|&byte| byte == b',')
-                    .map(<[u8]>::trim_ascii)
-                {
+                for token in tokens(value.as_bytes()) {
                     framing.close |= token.eq_ignore_ascii_case(b"close");
                     framing.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
                 }
@@ -72,8 +68,7 @@ impl Framing {
 
 /// The seconds in a value of Keep-Alive: `timeout=5, max=100`.
 pub fn idle_timeout(value: &[u8]) -> Option<u64> {
-    let parameters = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-    let mut named = parameters.filter_map(|one| one.split_at_checked(TIMEOUT.len()));
+    let mut named = tokens(value).filter_map(|one| one.split_at_checked(TIMEOUT.len()));
     let (_, seconds) = named.find(|(name, _)| name.eq_ignore_ascii_case(TIMEOUT))?;
     number(seconds)
 }

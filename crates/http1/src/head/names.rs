@@ -9,7 +9,7 @@ use crate::verbatim::Kind;
 /// head has the same ones in the same order, and comparing is cheaper than parsing them again.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Their spellings, concatenated.
+    /// The spellings of the names, concatenated.
     spelt: Vec<u8>,
     pub(super) known: Vec<Known>,
     /// Whether a head came before this one. A single head is not worth remembering.

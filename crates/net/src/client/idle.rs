@@ -1,7 +1,7 @@
 //! A connection between two exchanges: whether it may serve another one, what it keeps until then, and
 //! how a request without a response moves to another connection.
 
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::Body;
@@ -65,8 +65,7 @@ where
     /// Checks whether an idle connection is unusable, because it closed or received unrequested
     /// bytes. The task is woken when that happens.
     pub fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        ready!(ReadBuffer::poll_silence(cx, &mut self.socket));
-        Poll::Ready(())
+        ReadBuffer::poll_silence(cx, &mut self.socket)
     }
 
     /// [`Client::poll_idle`] for the task that is about to send a request: whether it may.

@@ -126,7 +126,7 @@ fn exchange(link: &mut Link, method: Method) -> Came {
         body.extend_from_slice(&whole);
     }
     loop {
-        match link.poll_body(&mut context()) {
+        match link.poll_body(&mut context(), true) {
             Poll::Pending => return None,
             Poll::Ready(None) => break,
             Poll::Ready(Some(Err(failure))) => return Some(Err(word(&failure))),

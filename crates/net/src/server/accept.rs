@@ -16,7 +16,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tollgate_response::Problem;
 
-use super::bounds::{ConnectionSlot, Full};
+use super::bounds::ConnectionSlot;
 use super::connection;
 use super::io::Plain;
 use super::socket::Socket;
@@ -145,7 +145,6 @@ async fn accept<H: Handler>(socket: AsyncListener, acceptor: Rc<Acceptor<H>>, mu
             }
             Turn::Accepted(Err(error)) if concerns_one_connection(&error) => {}
             Turn::Accepted(Err(error)) => {
-                acceptor.shared.stats.accept_failures.add();
                 acceptor.handler.observe(Event::AcceptFailed);
                 if !failing {
                     tracing::warn!(listener = %acceptor.address, %error, "cannot accept connections for now");
@@ -175,8 +174,6 @@ async fn accept<H: Handler>(socket: AsyncListener, acceptor: Rc<Acceptor<H>>, mu
 
 fn admit<H: Handler>(accepted: Accepted, acceptor: &Rc<Acceptor<H>>, task: &Task) {
     let Accepted { stream, peer } = accepted;
-    let stats = &acceptor.shared.stats;
-    stats.accepted.add();
     let settings = acceptor.shared.settings.load_full();
     let place =
         ConnectionSlot::take(&acceptor.shared, settings.connections).and_then(|mut place| {
@@ -200,10 +197,6 @@ fn admit<H: Handler>(accepted: Accepted, acceptor: &Rc<Acceptor<H>>, task: &Task
             }
         }
         Err(full) => {
-            match full {
-                Full::Total => stats.refused_total.add(),
-                Full::Address => stats.refused_address.add(),
-            }
             acceptor.handler.observe(Event::Refused(full.label()));
             if acceptor.tls.is_none() {
                 stream.dismiss(&Problem::TOO_MANY_CONNECTIONS.last_response());

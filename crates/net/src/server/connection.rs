@@ -18,7 +18,7 @@ use super::http2::state::Wait;
 use super::interim::Queue;
 use super::io::{Plain, Transport};
 use super::proxy_protocol;
-use super::respond::{Refusal, Served, UnreadReason};
+use super::respond::{Served, UnreadReason};
 use super::{ConnInfo, Event, Handler, Settings, TlsInfo, Unread};
 use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, within};
@@ -43,7 +43,6 @@ pub(super) fn serve<H: Handler>(
     let deadline = Deadline::after(settings.header_read);
     let connection = ConnInfo {
         peer,
-        direct: peer,
         unnamed: false,
         listener: Arc::clone(&acceptor.address),
         tls: None,
@@ -96,11 +95,10 @@ struct Setup<H> {
 impl<H: Handler> Setup<H> {
     /// Reads the PROXY protocol header; returns whether the connection may continue.
     async fn proxy_header(&mut self, stream: &mut Plain) -> bool {
-        let (stats, handler) = (&self.acceptor.shared.stats, &self.acceptor.handler);
+        let handler = &self.acceptor.handler;
         // A Unix socket has no address; the mode of its file decides who may connect.
-        let direct = self.connection.direct;
-        if direct.is_some_and(|direct| !self.settings.trusts(direct.ip())) {
-            stats.proxy_header_failures.add();
+        let peer = self.connection.peer;
+        if peer.is_some_and(|peer| !self.settings.trusts(peer.ip())) {
             handler.observe(Event::Refused("proxy_header"));
             return false;
         }
@@ -108,9 +106,8 @@ impl<H: Handler> Setup<H> {
             Ok(Ok(Some(source))) => self.connection.peer = Some(source),
             Ok(Ok(None)) => self.connection.unnamed = true,
             Ok(Err(error)) => {
-                stats.proxy_header_failures.add();
                 handler.observe(Event::Refused("proxy_header"));
-                tracing::debug!(peer = ?self.connection.direct, %error, "wrong PROXY protocol header");
+                tracing::debug!(?peer, %error, "wrong PROXY protocol header");
                 return false;
             }
             Err(_) => {
@@ -122,9 +119,8 @@ impl<H: Handler> Setup<H> {
             .connection
             .peer
             .map_or(Ok(()), |peer| self.place.from(peer.ip(), &self.settings));
-        if counted.is_err() {
-            stats.refused_address.add();
-            handler.observe(Event::Refused("connections_per_address"));
+        if let Err(full) = counted {
+            handler.observe(Event::Refused(full.label()));
         }
         counted.is_ok()
     }
@@ -176,7 +172,6 @@ impl<H: Handler> Setup<H> {
         let Self {
             acceptor, settings, ..
         } = &self;
-        let stats = &acceptor.shared.stats;
         let handshake = async move {
             match clear_text(&mut stream).await {
                 Some(head) => Handshake::Clear(stream, head),
@@ -186,22 +181,19 @@ impl<H: Handler> Setup<H> {
         let stream = match within(settings.tls_handshake, handshake).await {
             Ok(Handshake::Over(Ok(stream))) => stream,
             Ok(Handshake::Over(Err(error))) => {
-                stats.handshake_failures.add();
                 acceptor.handler.observe(Event::Refused("handshake"));
                 tracing::debug!(peer = ?self.connection.peer, %error, "TLS handshake failed");
                 return;
             }
             Ok(Handshake::Clear(stream, head)) => {
-                stats.malformed.add();
-                let refusal = Refusal::PLAIN_HTTP;
-                let unread = refusal.unread(&self.connection, &head);
+                let reason = UnreadReason::PlainHttp;
+                let unread = reason.unread(&self.connection, &head);
                 acceptor.handler.observe(Event::BadHead(unread));
                 let mut transport = Transport::Plain(stream);
-                transport.write_now(&refusal.problem.last_response());
+                transport.write_now(&reason.problem().last_response());
                 return http1::linger(transport, self.place).await;
             }
             Err(_) => {
-                stats.handshake_failures.add();
                 acceptor.handler.observe(Event::Refused("handshake"));
                 return;
             }
@@ -283,7 +275,6 @@ fn count_timeout<H: Handler>(wait: Wait, acceptor: &Acceptor<H>) {
     let stats = &acceptor.shared.stats;
     match wait {
         Wait::Head => {
-            stats.slow_heads.add();
             // The client sent nothing, or too little to recognise the protocol.
             let unread = Unread {
                 reason: UnreadReason::SlowHead.label(),
@@ -311,7 +302,6 @@ impl<H: Handler> Watch<H> {
 impl<H: Handler> Drop for Watch<H> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.shared.stats.panics.add();
             self.0.handler.observe(Event::Panicked);
         }
     }

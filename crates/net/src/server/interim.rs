@@ -1,19 +1,18 @@
 //! Passes interim responses (1xx) to a client of HTTP/1.1. It does not support HTTP/2, whose
 //! library owns the stream and has no call for them.
 
+use std::cell::{Cell, RefCell};
 use std::io::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::rc::Rc;
 
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, StatusCode};
-use parking_lot::Mutex;
+use tollgate_http1::head::write_fields;
 
-/// Receives interim responses for the client of one HTTP/1.1 connection. It is `Send`, because
-/// hooks of the upstream's side must be; only one thread uses it.
+/// Receives interim responses for the client of one HTTP/1.1 connection.
 #[derive(Clone, Debug)]
 pub struct Interim {
-    queue: Arc<Waiting>,
+    queue: Rc<Waiting>,
     /// The request they are for; later ones are dropped.
     request: u32,
     /// Headers that are not passed on.
@@ -21,52 +20,44 @@ pub struct Interim {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queue(Arc<Waiting>);
+pub(super) struct Queue(Rc<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    request: AtomicU32,
-    any: AtomicBool,
-    bytes: Mutex<Vec<u8>>,
+    request: Cell<u32>,
+    bytes: RefCell<Vec<u8>>,
 }
 
 impl Queue {
     pub(super) fn interim(&self) -> Interim {
         Interim {
-            queue: Arc::clone(&self.0),
+            queue: Rc::clone(&self.0),
             request: 0,
             hidden: Vec::new(),
         }
     }
 
     pub(super) fn begin(&self) {
-        self.0.request.store(
-            self.0.request.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
-        if self.waits() {
-            self.take(&mut Vec::new());
-        }
+        self.0.request.set(self.0.request.get().wrapping_add(1));
+        self.0.bytes.borrow_mut().clear();
     }
 
     pub(super) fn waits(&self) -> bool {
-        self.0.any.load(Ordering::Relaxed)
+        !self.0.bytes.borrow().is_empty()
     }
 
     #[cold]
     pub(super) fn take(&self, out: &mut Vec<u8>) {
-        self.0.any.store(false, Ordering::Relaxed);
-        out.append(&mut self.0.bytes.lock());
+        out.append(&mut self.0.bytes.borrow_mut());
     }
 }
 
 impl Interim {
     /// The same sender for the current request, without the headers `fields`.
     pub fn without<'n>(&self, fields: impl Iterator<Item = &'n HeaderName>) -> Self {
-        let request = self.queue.request.load(Ordering::Relaxed);
         Self {
-            queue: Arc::clone(&self.queue),
-            request,
+            queue: Rc::clone(&self.queue),
+            request: self.queue.request.get(),
             hidden: fields.cloned().collect(),
         }
     }
@@ -82,7 +73,7 @@ impl Interim {
         {
             return;
         }
-        if self.request != self.queue.request.load(Ordering::Relaxed) {
+        if self.request != self.queue.request.get() {
             return;
         }
         for framing in [CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER] {
@@ -99,17 +90,11 @@ impl Interim {
             status.as_u16(),
             status.canonical_reason().unwrap_or_default()
         );
-        for (name, value) in &headers {
-            head.extend_from_slice(name.as_str().as_bytes());
-            head.extend_from_slice(b": ");
-            head.extend_from_slice(value.as_bytes());
-            head.extend_from_slice(b"\r\n");
-        }
+        write_fields(&mut head, &headers);
         head.extend_from_slice(b"\r\n");
-        let mut bytes = self.queue.bytes.lock();
+        let mut bytes = self.queue.bytes.borrow_mut();
         if bytes.len() + head.len() <= PENDING_MAX {
             bytes.extend_from_slice(&head);
-            self.queue.any.store(true, Ordering::Relaxed);
         }
     }
 }

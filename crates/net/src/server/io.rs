@@ -171,7 +171,6 @@ pub(super) struct Io {
     state: Arc<State>,
     place: ConnectionSlot,
     sent: Frames,
-    came: Frames,
     trailers: Trailers,
     window: Window,
 }
@@ -184,20 +183,17 @@ impl Io {
         place: ConnectionSlot,
         window: Window,
     ) -> Self {
-        let mut io = Self {
+        let (mut trailers, mut ahead) = (Trailers::new(), Vec::from(ahead));
+        let instead = trailers.pass(&mut ahead, |bytes| window.took(bytes));
+        Self {
             transport,
-            ahead: Bytes::new(),
+            ahead: instead.unwrap_or(ahead).into(),
             state,
             place,
             sent: Frames::default(),
-            came: Frames::of_caller(),
-            trailers: Trailers::new(),
+            trailers,
             window,
-        };
-        io.received(&ahead);
-        let mut ahead = Vec::from(ahead);
-        io.ahead = io.trailers.pass(&mut ahead).unwrap_or(ahead).into();
-        io
+        }
     }
 
     /// Follows the part of `slices` that was written.
@@ -211,18 +207,9 @@ impl Io {
             self.sent.follow(&slice[..taken], |event| match event {
                 FrameEvent::Refused(code) => self.place.shared().stats.http2_error(code),
                 FrameEvent::Granted(bytes) => self.window.granted(bytes),
-                FrameEvent::Took(_) => {}
             });
             left -= taken;
         }
-    }
-
-    fn received(&mut self, bytes: &[u8]) {
-        self.came.follow(bytes, |event| {
-            if let FrameEvent::Took(bytes) = event {
-                self.window.took(bytes);
-            }
-        });
     }
 
     fn note(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -240,24 +227,25 @@ impl AsyncRead for Io {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.ahead.is_empty() {
+        let this = &mut *self;
+        while this.ahead.is_empty() {
             let before = buf.filled().len();
-            std::task::ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
-            self.received(&buf.filled()[before..]);
+            std::task::ready!(Pin::new(&mut this.transport).poll_read(cx, buf))?;
             let came = &mut buf.filled_mut()[before..];
             if came.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            let Some(instead) = self.trailers.pass(came) else {
+            let took = |bytes| this.window.took(bytes);
+            let Some(instead) = this.trailers.pass(came, took) else {
                 return Poll::Ready(Ok(()));
             };
             buf.set_filled(before);
-            self.ahead = instead.into();
+            this.ahead = instead.into();
         }
-        let length = self.ahead.len().min(buf.remaining());
-        buf.put_slice(&self.ahead.split_to(length));
-        if self.ahead.is_empty() {
-            self.ahead = Bytes::new(); // gives the buffer back
+        let length = this.ahead.len().min(buf.remaining());
+        buf.put_slice(&this.ahead.split_to(length));
+        if this.ahead.is_empty() {
+            this.ahead = Bytes::new(); // gives the buffer back
         }
         Poll::Ready(Ok(()))
     }

@@ -16,13 +16,13 @@ mod io;
 pub mod proxy_protocol;
 mod respond;
 mod socket;
-mod stats;
 mod upgrade;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -43,9 +43,8 @@ pub use http2::window::Window;
 pub use inbound::{Inbound, InboundError, Replay};
 pub use interim::Interim;
 pub use respond::UnreadReason;
-pub use stats::{HTTP2_ERRORS, Stats};
 use task_pool::TaskPool;
-pub use upgrade::{Caller, OnUpgrade, Upgraded};
+pub use upgrade::{OnUpgrade, Upgraded};
 
 /// Responds to requests. One handler per worker; it never leaves its thread.
 pub trait Handler: 'static {
@@ -110,7 +109,6 @@ pub struct Unread<'e> {
 pub struct ConnInfo {
     /// The peer's address (from the PROXY protocol, if that is trusted); `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
-    pub direct: Option<SocketAddr>,
     pub unnamed: bool,
     pub listener: Arc<Address>,
     /// The result of the TLS handshake; `None`: not encrypted.
@@ -229,6 +227,60 @@ impl ServerState {
         }
     }
 }
+
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts of connection events that no handler observes. They are rare: plain shared counters suffice.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Connections closed because the client did not read what was sent.
+    pub slow_reads: Count,
+    /// Connections closed because they stood without a request.
+    pub idle_closed: Count,
+    /// Times that an idle connection gave its buffers back.
+    pub rested: Count,
+    /// HTTP/2: resets of streams and ends of connections, by error code.
+    pub http2_errors: [Count; HTTP2_ERRORS.len()],
+}
+
+impl Stats {
+    /// Counts a reset of a stream, or the end of a connection, with this code. An orderly end does
+    /// not count (RFC 9113 7).
+    pub(super) fn http2_error(&self, code: u32) {
+        let index = usize::try_from(code).unwrap_or(usize::MAX).checked_sub(1);
+        if let Some(count) = index.and_then(|index| self.http2_errors.get(index)) {
+            count.add();
+        }
+    }
+}
+
+/// The names of HTTP/2's error codes from 1 on (RFC 9113 7).
+pub const HTTP2_ERRORS: [&str; 13] = [
+    "protocol_error",
+    "internal_error",
+    "flow_control_error",
+    "settings_timeout",
+    "stream_closed",
+    "frame_size_error",
+    "refused_stream",
+    "cancel",
+    "compression_error",
+    "connect_error",
+    "enhance_your_calm",
+    "inadequate_security",
+    "http_1_1_required",
+];
 
 /// Serves the bound listeners with `count` workers; `make` creates a handler on each thread.
 pub fn serve<H, M>(

@@ -44,14 +44,13 @@ fn refuse<H: Handler>(
     request: &Request<Inbound>,
     bad: BadHead,
 ) -> Response<H::Body> {
-    served.shared.stats.oversized_heads.add();
     let target = request.uri().path_and_query();
     let target = target.map_or("", |target| target.as_str());
     let head = format!("{} {target} HTTP/2.0\r\n", request.method());
-    let refusal = Refusal::for_head(bad);
-    let unread = refusal.unread(&served.connection, head.as_bytes());
+    let reason = UnreadReason::from(bad);
+    let unread = reason.unread(&served.connection, head.as_bytes());
     served.handler.observe(Event::BadHead(unread));
-    refusal.problem.response_to(request.method())
+    reason.problem().response_to(request.method())
 }
 
 /// Polls the handler's response. An error is the problem to respond with after a panic.
@@ -65,7 +64,6 @@ pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
     match std::panic::catch_unwind(AssertUnwindSafe(|| response.poll(context))) {
         Ok(poll) => poll.map(Ok),
         Err(_) => {
-            served.shared.stats.panics.add();
             served.handler.observe(Event::Panicked);
             Poll::Ready(Err(Problem::INTERNAL))
         }
@@ -79,6 +77,7 @@ pub enum UnreadReason {
     Tls,
     SlowHead,
     Malformed,
+    Version,
     TooLarge,
     TargetTooLong,
 }
@@ -88,46 +87,40 @@ tollgate_policy::labels! {
         Self::PlainHttp => "plain_http",
         Self::Tls => "tls_on_plain_port",
         Self::SlowHead => "slow_head",
-        Self::Malformed => "malformed",
+        Self::Malformed | Self::Version => "malformed",
         Self::TooLarge => "head_too_large",
         Self::TargetTooLong => "target_too_long",
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Refusal {
-    pub(super) problem: Problem,
-    reason: UnreadReason,
+impl From<BadHead> for UnreadReason {
+    fn from(bad: BadHead) -> Self {
+        match bad {
+            BadHead::Malformed => Self::Malformed,
+            BadHead::Version => Self::Version,
+            BadHead::TooLarge => Self::TooLarge,
+            BadHead::TargetTooLong => Self::TargetTooLong,
+        }
+    }
 }
 
-impl Refusal {
-    pub(super) const PLAIN_HTTP: Self = Self {
-        problem: Problem::PLAIN_HTTP,
-        reason: UnreadReason::PlainHttp,
-    };
-    pub(super) const TLS: Self = Self {
-        problem: Problem::TLS_HANDSHAKE,
-        reason: UnreadReason::Tls,
-    };
-    pub(super) const HEAD_TIMEOUT: Self = Self {
-        problem: Problem::HEAD_TIMEOUT,
-        reason: UnreadReason::SlowHead,
-    };
-
-    pub(super) const fn for_head(bad: BadHead) -> Self {
-        let (problem, reason) = match bad {
-            BadHead::Malformed => (Problem::NOT_HTTP, UnreadReason::Malformed),
-            BadHead::Version => (Problem::VERSION, UnreadReason::Malformed),
-            BadHead::TooLarge => (Problem::HEAD_TOO_LARGE, UnreadReason::TooLarge),
-            BadHead::TargetTooLong => (Problem::TARGET_TOO_LONG, UnreadReason::TargetTooLong),
-        };
-        Self { problem, reason }
+impl UnreadReason {
+    pub(super) const fn problem(self) -> Problem {
+        match self {
+            Self::PlainHttp => Problem::PLAIN_HTTP,
+            Self::Tls => Problem::TLS_HANDSHAKE,
+            Self::SlowHead => Problem::HEAD_TIMEOUT,
+            Self::Malformed => Problem::NOT_HTTP,
+            Self::Version => Problem::VERSION,
+            Self::TooLarge => Problem::HEAD_TOO_LARGE,
+            Self::TargetTooLong => Problem::TARGET_TOO_LONG,
+        }
     }
 
-    pub(super) fn unread<'h>(&self, connection: &ConnInfo, head: &'h [u8]) -> Unread<'h> {
+    pub(super) fn unread<'h>(self, connection: &ConnInfo, head: &'h [u8]) -> Unread<'h> {
         Unread {
-            reason: self.reason.label(),
-            status: Some(self.problem.status),
+            reason: self.label(),
+            status: Some(self.problem().status),
             client: connection.peer.map(|peer| peer.ip()),
             head,
         }

@@ -33,7 +33,7 @@ fn a_connection_serves_many_requests_one_after_another_and_pipelined() {
     for i in 0..5 {
         read_answer(&mut stream, &format!("GET /p{i}"));
     }
-    assert_eq!(server.shared.stats.accepted.value(), 1);
+    assert_eq!(server.observed("opened"), 1);
     assert_eq!(server.shared.bounds.open(), 1);
 }
 
@@ -126,8 +126,13 @@ fn oversized_heads_are_refused() {
         assert_eq!(problem["status"].to_string(), status);
     }
     wait_until("all are counted", || {
-        server.shared.stats.oversized_heads.value() == 3
-            && server.shared.stats.malformed.value() == 2
+        let reasons = [
+            "head_too_large",
+            "target_too_long",
+            "malformed",
+            "tls_on_plain_port",
+        ];
+        reasons.map(|reason| server.observed(reason)) == [2, 1, 1, 1]
     });
 }
 
@@ -213,7 +218,7 @@ fn a_panic_is_one_500_and_costs_no_other_request_anything() {
     assert!(answer.ends_with("GET /a"), "{answer:?}");
     server.handler.released.add_permits(1);
     read_answer(&mut bystander, "held");
-    assert_eq!(server.shared.stats.panics.value(), 4);
+    assert_eq!(server.observed("panicked"), 4);
 }
 
 #[test]
@@ -246,7 +251,8 @@ fn http2_heads_above_the_bounds_are_refused() {
             assert_eq!(answer.status(), status, "{target} {fields}");
         }
     });
-    assert_eq!(server.shared.stats.oversized_heads.value(), 2);
+    let reasons = ["target_too_long", "head_too_large"];
+    assert_eq!(reasons.map(|reason| server.observed(reason)), [1, 1]);
 }
 
 #[test]
@@ -284,9 +290,7 @@ fn connections_above_the_bound_get_503_and_those_within_live_on() {
     }
     let mut above = server.connect();
     assert!(read_to_end(&mut above).starts_with("HTTP/1.1 503 "));
-    wait_until("it is counted", || {
-        server.shared.stats.refused_total.value() == 1
-    });
+    wait_until("it is counted", || server.observed("connections") == 1);
     for stream in &mut within {
         stream
             .write_all(b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -334,9 +338,7 @@ fn the_proxy_protocol_is_believed_from_trusted_peers_only() {
         "",
         "the header is required"
     );
-    wait_until("it is counted", || {
-        server.shared.stats.proxy_header_failures.value() == 1
-    });
+    wait_until("it is counted", || server.observed("proxy_header") == 1);
 
     let server = start(Settings {
         trusted_proxies: NetSet::default(),
@@ -346,7 +348,5 @@ fn the_proxy_protocol_is_believed_from_trusted_peers_only() {
         server.talk(format!("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n{request}").as_bytes()),
         ""
     );
-    wait_until("it is counted", || {
-        server.shared.stats.proxy_header_failures.value() == 1
-    });
+    wait_until("it is counted", || server.observed("proxy_header") == 1);
 }

@@ -1,13 +1,12 @@
 //! A connection that has changed its protocol; its bytes are passed on uninterpreted.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 use super::bounds::ConnectionSlot;
@@ -36,80 +35,50 @@ impl OnUpgrade {
 
 impl Future for OnUpgrade {
     /// `None`: the client left before that.
-    type Output = Option<Caller>;
+    type Output = Option<Upgraded>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Caller>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Upgraded>> {
         match &mut self.0 {
-            Pending::Http1(receiver) => Pin::new(receiver)
-                .poll(cx)
-                .map(|upgraded| upgraded.ok().map(Caller::Http1)),
-            Pending::Http2(pending) => Pin::new(pending)
-                .poll(cx)
-                .map(|upgraded| upgraded.ok().map(|side| Caller::Http2(TokioIo::new(side)))),
+            Pending::Http1(receiver) => Pin::new(receiver).poll(cx).map(Result::ok),
+            Pending::Http2(pending) => Pin::new(pending).poll(cx).map(|side| {
+                Some(Upgraded {
+                    side: Side::Http2(TokioIo::new(side.ok()?)),
+                    ahead: Bytes::new(),
+                    place: None,
+                })
+            }),
         }
     }
-}
-
-#[derive(Debug)]
-pub enum Caller {
-    Http1(Upgraded),
-    Http2(TokioIo<hyper::upgrade::Upgraded>),
 }
 
 #[derive(Debug)]
 pub struct Upgraded {
-    transport: Transport,
+    side: Side,
     /// Bytes that the client sent directly after its request.
     ahead: Bytes,
-    /// Counts the connection as open until this is dropped.
-    _place: ConnectionSlot,
+    /// Counts a connection of HTTP/1 as open until this is dropped; one of HTTP/2 stays open itself.
+    place: Option<ConnectionSlot>,
 }
+
+#[derive(Debug)]
+enum Side {
+    Http1(Transport),
+    Http2(TokioIo<hyper::upgrade::Upgraded>),
+}
+
+delegate_io!(Side: Http1, Http2);
 
 impl Upgraded {
-    pub(super) const fn new(transport: Transport, ahead: Bytes, place: ConnectionSlot) -> Self {
+    pub(super) const fn http1(transport: Transport, ahead: Bytes, place: ConnectionSlot) -> Self {
         Self {
-            transport,
+            side: Side::Http1(transport),
             ahead,
-            _place: place,
+            place: Some(place),
         }
     }
-}
 
-delegate_io!(Caller: Http1, Http2);
-
-impl AsyncRead for Upgraded {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.ahead.is_empty() {
-            return Pin::new(&mut this.transport).poll_read(cx, buf);
-        }
-        let length = this.ahead.len().min(buf.remaining());
-        buf.put_slice(&this.ahead.split_to(length));
-        if this.ahead.is_empty() {
-            this.ahead = Bytes::new(); // gives the buffer back
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Upgraded {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().transport).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().transport).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().transport).poll_shutdown(cx)
+    /// The stream, the bytes that come before those of the stream, and what must be kept as long as it.
+    pub fn into_parts(self) -> (impl AsyncRead + AsyncWrite + Unpin, Bytes, impl Sized) {
+        (self.side, self.ahead, self.place)
     }
 }

@@ -1,7 +1,5 @@
 //! The constant parts of a limit's quota headers, written when the file is read.
 
-use http::HeaderValue;
-
 use super::number;
 use tollgate_limit::{Algorithm, Limit};
 use tollgate_policy::Rule;
@@ -9,7 +7,7 @@ use tollgate_policy::Rule;
 #[derive(Debug)]
 pub(super) struct Described {
     pub(super) name: Box<[u8]>,
-    pub(super) policy: HeaderValue,
+    pub(super) policy: Box<[u8]>,
     pub(super) legacy_policy: Box<[u8]>,
     pub(super) quota: u64,
     pub(super) concurrent: bool,
@@ -55,8 +53,7 @@ impl Described {
         }
         Self {
             name,
-            // Printable ASCII, so it is a value.
-            policy: HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("")),
+            policy: policy.into(),
             legacy_policy: legacy_policy.into(),
             quota,
             concurrent,

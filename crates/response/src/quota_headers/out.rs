@@ -28,12 +28,12 @@ pub(super) struct Out<'o> {
 }
 
 pub(super) enum Destination<'o> {
-    /// Values for a table, with a buffer in which each is written.
-    Prepared(&'o mut Prepared, &'o mut Vec<u8>),
+    Prepared(&'o mut Prepared),
     Lines(&'o mut Vec<u8>),
 }
 
 impl Out<'_> {
+    /// Writes a header by `write`, unless that writes nothing.
     #[inline]
     pub(super) fn field(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>)) {
         let bit = 1 << field as u8;
@@ -41,19 +41,19 @@ impl Out<'_> {
             return;
         }
         match &mut self.way {
-            Destination::Prepared(prepared, buffer) => {
-                buffer.clear();
-                write(buffer);
-                if buffer.is_empty() {
+            Destination::Prepared(prepared) => {
+                let mut value = Vec::with_capacity(64);
+                write(&mut value);
+                if value.is_empty() {
                     return;
                 }
-                if let Ok(value) = HeaderValue::from_bytes(buffer) {
-                    prepared.0.push((field, value));
-                }
+                let value = HeaderValue::try_from(value);
+                prepared.0.extend(value.map(|value| (field, value)));
             }
             Destination::Lines(out) => {
                 let before = out.len();
-                out.extend_from_slice(field.opening());
+                out.extend_from_slice(OURS[field as usize].as_str().as_bytes());
+                out.extend_from_slice(b": ");
                 let begun = out.len();
                 write(out);
                 if out.len() == begun {
@@ -70,18 +70,6 @@ impl Out<'_> {
     pub(super) fn number(&mut self, field: Field, units: u64) {
         self.field(field, |value| number(value, units));
     }
-
-    #[inline]
-    pub(super) fn constant(&mut self, field: Field, value: &HeaderValue) {
-        let bit = 1 << field as u8;
-        match &mut self.way {
-            Destination::Prepared(prepared, _) if self.written & bit == 0 => {
-                prepared.0.push((field, value.clone()));
-                self.written |= bit;
-            }
-            _ => self.field(field, |out| out.extend_from_slice(value.as_bytes())),
-        }
-    }
 }
 
 /// The headers that we write, in the order of [`OURS`].
@@ -95,20 +83,4 @@ pub(super) enum Field {
     XRateLimitLimit,
     XRateLimitRemaining,
     XRateLimitReset,
-}
-
-impl Field {
-    #[inline]
-    const fn opening(self) -> &'static [u8] {
-        match self {
-            Self::RateLimit => b"ratelimit: ",
-            Self::RateLimitPolicy => b"ratelimit-policy: ",
-            Self::RateLimitLimit => b"ratelimit-limit: ",
-            Self::RateLimitRemaining => b"ratelimit-remaining: ",
-            Self::RateLimitReset => b"ratelimit-reset: ",
-            Self::XRateLimitLimit => b"x-ratelimit-limit: ",
-            Self::XRateLimitRemaining => b"x-ratelimit-remaining: ",
-            Self::XRateLimitReset => b"x-ratelimit-reset: ",
-        }
-    }
 }

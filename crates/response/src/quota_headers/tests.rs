@@ -64,9 +64,19 @@ fn fact(limit: usize, standing: &Standing) -> Fact<'_> {
 
 /// The quota headers of an admitted request.
 fn admitted(fields: &QuotaFields, facts: &[Fact<'_>]) -> HeaderMap {
-    let (mut headers, writer) = (HeaderMap::new(), &mut Writer::default());
-    fields.annotate(&mut headers, facts, false, None, NOW, writer);
+    let mut headers = HeaderMap::new();
+    fields.annotate(&mut headers, &report(facts));
     headers
+}
+
+/// The report of an admitted request.
+fn report<'f>(facts: &'f [Fact<'f>]) -> Report<'f> {
+    Report {
+        facts,
+        refused: false,
+        retry_after: None,
+        now: NOW,
+    }
 }
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000_500_000);
@@ -78,14 +88,7 @@ fn quota_headers_of_an_admitted_request_name_every_limit() {
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"upstream\";r=1"));
     headers.insert("x-ratelimit-limit", HeaderValue::from_static("9"));
-    fields(&[Dialect::Draft11], Reset::Seconds).annotate(
-        &mut headers,
-        &facts,
-        false,
-        None,
-        NOW,
-        &mut Writer::default(),
-    );
+    fields(&[Dialect::Draft11], Reset::Seconds).annotate(&mut headers, &report(&facts));
     assert_eq!(
         headers["ratelimit-policy"],
         r#""burst";q=100;w=60, "dai\"ly";q=5000;w=86400"#
@@ -109,14 +112,12 @@ fn quota_headers_of_a_refusal_name_only_limits_that_refused_and_agree_with_retry
     ];
     let mut headers = HeaderMap::new();
     let every = [Dialect::Draft11, Dialect::XRateLimit];
-    fields(&every, Reset::Epoch).annotate(
-        &mut headers,
-        &facts,
-        true,
-        Some(Micros(4_200_000)),
-        NOW,
-        &mut Writer::default(),
-    );
+    let refusal = Report {
+        refused: true,
+        retry_after: Some(Micros(4_200_000)),
+        ..report(&facts)
+    };
+    fields(&every, Reset::Epoch).annotate(&mut headers, &refusal);
     assert_eq!(headers["ratelimit"], r#""burst";r=0;t=5"#);
     assert_eq!(
         headers["ratelimit-policy"],
@@ -180,14 +181,7 @@ fn milliseconds_of_the_epoch_and_one_prepared_policy() {
 fn quota_headers_of_the_upstream_pass_without_limits() {
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"theirs\";r=1"));
-    fields(&[Dialect::Draft11], Reset::Seconds).annotate(
-        &mut headers,
-        &[],
-        false,
-        None,
-        NOW,
-        &mut Writer::default(),
-    );
+    fields(&[Dialect::Draft11], Reset::Seconds).annotate(&mut headers, &report(&[]));
     assert_eq!(headers["ratelimit"], "\"theirs\";r=1");
 }
 
@@ -241,16 +235,14 @@ fn quota_headers_are_the_same_as_lines_and_as_a_table() {
         };
         let fields = fields(&dialects, reset);
         let mut headers = HeaderMap::new();
-        fields.annotate(
-            &mut headers,
-            &facts,
+        let report = Report {
             refused,
             retry_after,
-            NOW,
-            &mut Writer::default(),
-        );
+            ..report(&facts)
+        };
+        fields.annotate(&mut headers, &report);
         let mut out = b"before\r\n".to_vec();
-        fields.write(&mut out, &facts, refused, retry_after, NOW);
+        fields.write(&mut out, &report);
         assert_eq!(
             String::from_utf8(out).expect("text"),
             format!("before\r\n{}", lines(&headers)),

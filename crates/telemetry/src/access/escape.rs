@@ -60,11 +60,7 @@ fn escape(into: &mut Vec<u8>, byte: u8) {
         b'\n' => into.extend_from_slice(b"\\n"),
         b'\r' => into.extend_from_slice(b"\\r"),
         b'\t' => into.extend_from_slice(b"\\t"),
-        _ => {
-            into.extend_from_slice(b"\\u00");
-            into.push(HEX[usize::from(byte >> 4)]);
-            into.push(HEX[usize::from(byte & 15)]);
-        }
+        _ => push_escaped(into, byte.into()),
     }
 }
 
@@ -81,5 +77,4 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
 const HEX_UPPER: &[u8; 16] = b"0123456789ABCDEF";

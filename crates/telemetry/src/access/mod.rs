@@ -24,7 +24,7 @@ use siphasher::sip::SipHasher13;
 
 use super::outlet::Progress;
 use record::Stamp;
-pub use record::{Charge, Escaped, Record, Usage};
+pub use record::{Charge, Record, Usage};
 use tollgate_limit::printable::hex;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,18 +35,6 @@ pub struct Options {
     pub sample: u16,
     /// Whether queries are written, which may contain secrets.
     pub query: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            to: Destination::Stdout,
-            format: Format::Json,
-            keys: Keys::Plain,
-            sample: SAMPLE_ALL,
-            query: false,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

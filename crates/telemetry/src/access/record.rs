@@ -1,32 +1,12 @@
 //! One request as a record of the access log.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::net::IpAddr;
 
 use super::{Format, Keys, escape};
-use crate::text::Dotted;
+use crate::text::push_dotted;
 use crate::trace::TraceParent;
-
-/// A name from the file, escaped for a JSON string once when the file is read.
-#[derive(Clone, Debug)]
-pub struct Escaped(Cow<'static, [u8]>);
-
-impl From<&str> for Escaped {
-    fn from(name: &str) -> Self {
-        let mut escaped = Vec::new();
-        escape::json(&mut escaped, name.as_bytes());
-        Self(escaped.into())
-    }
-}
-
-impl Default for &Escaped {
-    fn default() -> Self {
-        static NONE: Escaped = Escaped(Cow::Borrowed(b""));
-        &NONE
-    }
-}
 
 /// One finished request. Borrowed: nothing is copied before it is formatted.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +21,7 @@ pub struct Record<'r> {
     pub query: &'r str,
     pub host: &'r [u8],
     pub protocol: &'r str,
-    pub route: &'r Escaped,
+    pub route: &'r str,
     /// The status of the response; 499 if the client left before there was one.
     pub status: u16,
     /// Whether the gateway refused it: such records are never sampled or crowded out.
@@ -64,7 +44,7 @@ pub struct Record<'r> {
     pub usage: Option<Usage<'r>>,
     /// The retry time, microseconds; `None`: none was sent.
     pub retry_after_micros: Option<u64>,
-    pub upstream: &'r Escaped,
+    pub upstream: &'r str,
     /// The target of its route that its charges are for; 0: the route's own.
     pub over_limit: u64,
     pub user_agent: &'r [u8],
@@ -84,7 +64,7 @@ pub struct Usage<'r> {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Charge<'r> {
-    pub limit: &'r Escaped,
+    pub limit: &'r str,
     pub key: &'r [u8],
     /// Whether it is the limit's candidate, which only counts.
     pub candidate: bool,
@@ -130,7 +110,7 @@ impl Record<'_> {
         text(into, b",\"path\":\"", self.path.as_bytes());
         text(into, b",\"query\":\"", self.query.as_bytes());
         word(into, b",\"protocol\":\"", self.protocol);
-        name(into, b",\"route\":\"", self.route);
+        text(into, b",\"route\":\"", self.route.as_bytes());
         if let Some(client) = self.client {
             into.extend_from_slice(b",\"client\":\"");
             address(into, client);
@@ -152,7 +132,7 @@ impl Record<'_> {
         field(into, b",\"received_bytes\":", self.received_bytes);
         field(into, b",\"sent_bytes\":", self.sent_bytes);
         field(into, b",\"duration_us\":", self.duration_micros);
-        name(into, b",\"upstream\":\"", self.upstream);
+        text(into, b",\"upstream\":\"", self.upstream.as_bytes());
         if self.over_limit > 0 {
             field(into, b",\"over_limit\":", self.over_limit);
         }
@@ -174,7 +154,7 @@ impl Record<'_> {
             } else {
                 b",{\"name\":\""
             });
-            into.extend_from_slice(&charge.limit.0);
+            escape::json(into, charge.limit.as_bytes());
             into.extend_from_slice(if charge.candidate {
                 b"\",\"candidate\":true"
             } else {
@@ -272,11 +252,6 @@ fn text(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
     into.push(b'"');
 }
 
-/// Does the same as [`text`] for names from the file.
-fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
-    quoted(into, opening, &value.0);
-}
-
 /// As [`text`], for values without special characters: fixed words, and methods.
 fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
     debug_assert!(
@@ -285,13 +260,9 @@ fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
             .all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'),
         "{value:?}"
     );
-    quoted(into, opening, value.as_bytes());
-}
-
-fn quoted(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
     if !value.is_empty() {
         into.extend_from_slice(opening);
-        into.extend_from_slice(value);
+        into.extend_from_slice(value.as_bytes());
         into.push(b'"');
     }
 }
@@ -307,7 +278,7 @@ fn number(into: &mut Vec<u8>, value: u64) {
 
 fn address(into: &mut Vec<u8>, address: IpAddr) {
     match address {
-        IpAddr::V4(v4) => into.extend_from_slice(Dotted::new(v4).as_bytes()),
+        IpAddr::V4(v4) => push_dotted(into, v4),
         IpAddr::V6(v6) => write!(into, "{v6}").unwrap_or_default(),
     }
 }

@@ -9,9 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
-    let limit = Escaped::from("per\"caller");
     let charges = [Charge {
-        limit: &limit,
+        limit: "per\"caller",
         key: b"\x04acme",
         cost: 3,
         remaining: 7,
@@ -251,8 +250,10 @@ fn open(path: &Path, sample: u16) -> AccessLog {
     let to = Destination::File(path.to_owned());
     AccessLog::open(Options {
         to,
+        format: Format::Json,
+        keys: Keys::Plain,
         sample,
-        ..Options::default()
+        query: false,
     })
     .expect("a log")
 }

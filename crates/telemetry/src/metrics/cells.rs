@@ -291,8 +291,10 @@ const CHUNK: usize = 16;
 /// The counter of a status: its own if it is registered with IANA (or is 499, for a client that
 /// left), otherwise that of its class.
 pub(super) fn code_index(status: u16) -> usize {
-    let index = CODE_INDEX.get(usize::from(status)).copied();
-    index.map_or(CODES - 1, usize::from)
+    let class = || KNOWN_CODES.len() + usize::from(status / 100).min(5);
+    KNOWN_CODES
+        .binary_search(&status)
+        .unwrap_or_else(|_| class())
 }
 
 pub(super) fn code_label(index: usize) -> String {
@@ -302,32 +304,10 @@ pub(super) fn code_label(index: usize) -> String {
     }
 }
 
-const CODE_INDEX: [u8; 600] = {
-    let mut table = [0; 600];
-    let mut status = 0;
-    while status < table.len() {
-        // The class, unless the code has a counter of its own.
-        let mut index = KNOWN_CODES.len() + status / 100;
-        let mut known = 0;
-        while known < KNOWN_CODES.len() {
-            if KNOWN_CODES[known] as usize == status {
-                index = known;
-            }
-            known += 1;
-        }
-        assert!(index < 256);
-        #[expect(clippy::cast_possible_truncation, reason = "checked in the line above")]
-        {
-            table[status] = index as u8;
-        }
-        status += 1;
-    }
-    table
-};
-
 /// One per known code and one per class, 0 to 5 (0: no status).
 pub(super) const CODES: usize = KNOWN_CODES.len() + 6;
 
+/// The known codes in ascending order.
 const KNOWN_CODES: [u16; 64] = [
     100, 101, 103, 200, 201, 202, 203, 204, 205, 206, 207, 208, 226, 300, 301, 302, 303, 304, 305,
     307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 413, 414, 415, 416,

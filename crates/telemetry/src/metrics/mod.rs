@@ -150,20 +150,20 @@ impl Format {
     /// The format for a scraper with these `Accept` values: OpenMetrics if it is named and plain
     /// text is not preferred (RFC 9110 section 12.5.1).
     pub fn negotiate<'a>(accept: impl IntoIterator<Item = &'a str>) -> Self {
-        let (mut open, mut plain) = (0, 0);
+        let (mut open, mut plain) = (0.0_f32, 0.0_f32);
         for range in accept.into_iter().flat_map(|value| value.split(',')) {
             let mut parts = range.split(';').map(str::trim);
             let kind = parts.next().unwrap_or_default();
             let weight =
                 parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-            let weight = weight.map_or(1_000, thousandths);
+            let weight = weight.map_or(1.0, |weight| weight.parse::<f32>().unwrap_or(0.0));
             if kind.eq_ignore_ascii_case("application/openmetrics-text") {
                 open = open.max(weight);
             } else if kind.eq_ignore_ascii_case("text/plain") {
                 plain = plain.max(weight);
             }
         }
-        if open > 0 && open >= plain {
+        if open > 0.0 && open >= plain {
             Self::OpenMetrics
         } else {
             Self::Prometheus
@@ -175,21 +175,6 @@ impl Format {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
         }
-    }
-}
-
-fn thousandths(weight: &str) -> u32 {
-    let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
-    let digits = format!("{fraction:0<3}");
-    match (
-        whole,
-        digits
-            .get(..3)
-            .and_then(|digits| digits.parse::<u32>().ok()),
-    ) {
-        ("1", _) => 1_000,
-        ("0", Some(thousandths)) => thousandths,
-        _ => 0,
     }
 }
 

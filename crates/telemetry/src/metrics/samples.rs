@@ -58,42 +58,6 @@ impl Value {
     }
 }
 
-impl Family {
-    pub(super) const fn new(kind: MetricType, help: &'static str) -> Self {
-        Self {
-            help,
-            kind,
-            samples: Vec::new(),
-        }
-    }
-
-    pub(super) fn single(help: &'static str, value: Value) -> Self {
-        let mut family = Self::new(value.kind(), help);
-        family.add(&[], value);
-        family
-    }
-
-    pub(super) fn add(&mut self, labels: Labels<'_>, value: Value) {
-        debug_assert_eq!(
-            discriminant(&self.kind),
-            discriminant(&value.kind()),
-            "{} is one kind of metric",
-            self.help
-        );
-        let labels = labels
-            .iter()
-            .map(|(key, value)| (*key, (*value).to_owned()));
-        self.samples.push((labels.collect(), value));
-    }
-
-    /// Adds the value of a counter, unless it has counted nothing.
-    pub(super) fn count(&mut self, labels: Labels<'_>, count: u64) {
-        if count > 0 {
-            self.add(labels, Value::Counter(count, None));
-        }
-    }
-}
-
 impl Samples {
     /// Adds a value that can rise and fall. `name` has no `tollgate_` prefix, and is in base units.
     pub fn gauge(&mut self, name: Text, help: Text, labels: Labels<'_>, value: f64) {
@@ -137,9 +101,44 @@ impl Samples {
         self.push(name, help, labels, Value::Histogram(histogram.snapshot()));
     }
 
+    /// Adds what a counter has counted, unless that is nothing.
+    pub(super) fn count(&mut self, name: Text, help: Text, labels: Labels<'_>, count: u64) {
+        if count > 0 {
+            self.counter(name, help, labels, count);
+        }
+    }
+
+    /// Adds the durations of a histogram, unless there are none.
+    pub(super) fn snapshot(
+        &mut self,
+        name: Text,
+        help: Text,
+        labels: Labels<'_>,
+        durations: Snapshot,
+    ) {
+        if durations.count > 0 {
+            self.push(name, help, labels, Value::Histogram(durations));
+        }
+    }
+
+    pub(super) fn whole(&mut self, name: Text, help: Text, labels: Labels<'_>, value: i64) {
+        self.push(name, help, labels, Value::Whole(value));
+    }
+
     fn push(&mut self, name: Text, help: Text, labels: Labels<'_>, value: Value) {
-        let new = || Family::new(value.kind(), help);
-        let family = self.families.entry(name).or_insert_with(new);
-        family.add(labels, value);
+        let family = self.families.entry(name).or_insert_with(|| Family {
+            help,
+            kind: value.kind(),
+            samples: Vec::new(),
+        });
+        debug_assert_eq!(
+            discriminant(&family.kind),
+            discriminant(&value.kind()),
+            "{name} is one kind of metric"
+        );
+        let labels = labels
+            .iter()
+            .map(|(key, value)| (*key, (*value).to_owned()));
+        family.samples.push((labels.collect(), value));
     }
 }

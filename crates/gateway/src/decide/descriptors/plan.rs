@@ -45,7 +45,7 @@ impl<'p> Plan<'p> {
         asked: &[DescriptorAsked<'_>],
         spared: Spared,
     ) -> Result<Self, TooManyBuckets> {
-        let found: SmallVec<[Option<DescriptorMatch<'p>>; 4]> = asked
+        let mut found: SmallVec<[Option<DescriptorMatch<'p>>; 4]> = asked
             .iter()
             .map(|one| {
                 policy
@@ -53,36 +53,29 @@ impl<'p> Plan<'p> {
                     .find(domain, &one.entries, one.numbers.is_some())
             })
             .collect();
-        let replaced = |name: &Arc<str>| {
-            let rules = found.iter().flatten().map(|found| found.rule);
-            rules.into_iter().any(|rule| rule.replaces.contains(name))
-        };
-        let replaced: SmallVec<[bool; 4]> = found
-            .iter()
-            .map(|found| {
-                let name = found.as_ref().and_then(|found| found.rule.name.as_ref());
-                name.is_some_and(replaced)
-            })
-            .collect();
-        let counts = |(found, replaced): (&Option<DescriptorMatch<'_>>, &bool)| {
-            let rule = found.as_ref().map(|found| found.rule);
-            rule.is_some_and(|rule| rule.quota && !rule.limits.is_empty() && !replaced)
-        };
-        let quotas = found
-            .iter()
-            .zip(&replaced)
-            .filter(|one| counts(*one))
+        let client = found.iter().flatten().find_map(DescriptorMatch::client);
+        let rules = found.iter().flatten().map(|found| found.rule);
+        let replaced: SmallVec<[&Arc<str>; 4]> = rules.flat_map(|rule| &rule.replaces).collect();
+        // A rule that another one replaces does not apply.
+        for one in &mut found {
+            let _ = one.take_if(|found| {
+                let name = found.rule.name.as_ref();
+                name.is_some_and(|name| replaced.contains(&name))
+            });
+        }
+        let rules = found.iter().flatten().map(|found| found.rule);
+        let quotas = rules
+            .filter(|rule| rule.quota && !rule.limits.is_empty())
             .count();
         let mut plan = Self {
             descriptors: Vec::with_capacity(asked.len()),
             claims: Claims::default(),
             quotas,
-            client: found.iter().flatten().find_map(DescriptorMatch::client),
+            client,
         };
         let several = quotas > 1;
-        let asked = asked.iter().enumerate();
-        for (((place, one), found), replaced) in asked.zip(found).zip(replaced) {
-            let applies = match found.filter(|_| !replaced) {
+        for (place, (one, found)) in asked.iter().zip(found).enumerate() {
+            let applies = match found {
                 None => Applies::Nothing,
                 Some(found) if found.rule.refuses => {
                     Applies::Refuses(found.rule.called(), found.rule.quota)

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::usage_event::UsageEvent;
-use super::{BodyError, FramePoll};
+use super::{BodyError, FramePoll, ResponseBody};
 use tollgate_http1::Verbatim;
 use tollgate_net::server::Payload;
 
@@ -20,15 +20,9 @@ pub trait Guard: Unpin {
     fn write_fields(&self, _out: &mut Vec<u8>) {}
     fn on_data(&mut self, _piece: &Bytes) {}
     fn on_trailers(&mut self, _trailers: &HeaderMap) {}
-    /// The body has ended, completely or not. Called exactly once.
-    fn on_end(self, end: Ended<'_>);
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Ended<'e> {
-    /// The number of body bytes handed to the connection.
-    pub bytes: u64,
-    pub outcome: BodyOutcome<'e>,
+    /// The body has ended, completely or not, after this many bytes were handed to the connection.
+    /// Called exactly once.
+    fn on_end(self, bytes: u64, outcome: BodyOutcome<'_>);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +34,8 @@ pub enum BodyOutcome<'e> {
 }
 
 /// A body with a guard that is notified of its end, including a drop.
-pub struct Guarded<B: Body, G: Guard> {
-    body: B,
+pub struct Guarded<G: Guard> {
+    body: ResponseBody,
     guard: Option<G>,
     bytes: u64,
     verbatim: Option<Verbatim>,
@@ -49,18 +43,14 @@ pub struct Guarded<B: Body, G: Guard> {
     usage: Option<Box<UsageEvent>>,
 }
 
-impl<B: Body, G: Guard> Guarded<B, G> {
-    pub const fn new(body: B, guard: G) -> Self {
-        Self {
-            body,
-            guard: Some(guard),
-            bytes: 0,
-            verbatim: None,
-            usage: None,
-        }
+impl<G: Guard> Guarded<G> {
+    pub fn new(body: ResponseBody, guard: G) -> Self {
+        let mut guarded = Self::bare(body);
+        guarded.guard = Some(guard);
+        guarded
     }
 
-    pub const fn bare(body: B) -> Self {
+    pub const fn bare(body: ResponseBody) -> Self {
         Self {
             body,
             guard: None,
@@ -99,21 +89,18 @@ impl<B: Body, G: Guard> Guarded<B, G> {
 
     fn finish(&mut self, outcome: BodyOutcome<'_>) {
         if let Some(guard) = self.guard.take() {
-            guard.on_end(Ended {
-                bytes: self.bytes,
-                outcome,
-            });
+            guard.on_end(self.bytes, outcome);
         }
     }
 }
 
-impl<B: Body + From<Bytes>, G: Guard> From<Bytes> for Guarded<B, G> {
+impl<G: Guard> From<Bytes> for Guarded<G> {
     fn from(bytes: Bytes) -> Self {
         Self::bare(bytes.into())
     }
 }
 
-impl<B: Body, G: Guard> Payload for Guarded<B, G> {
+impl<G: Guard> Payload for Guarded<G> {
     fn take_verbatim(&mut self) -> Option<Verbatim> {
         self.verbatim.take()
     }
@@ -125,11 +112,7 @@ impl<B: Body, G: Guard> Payload for Guarded<B, G> {
     }
 }
 
-impl<B, G> Body for Guarded<B, G>
-where
-    B: Body<Data = Bytes, Error = BodyError> + Unpin,
-    G: Guard,
-{
+impl<G: Guard> Body for Guarded<G> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -186,7 +169,7 @@ where
     }
 }
 
-impl<B: Body, G: Guard> Drop for Guarded<B, G> {
+impl<G: Guard> Drop for Guarded<G> {
     fn drop(&mut self) {
         // A body without bytes is never polled, but counts as sent completely.
         self.finish(if self.body.is_end_stream() {
@@ -204,7 +187,6 @@ mod tests {
 
     use http_body_util::BodyExt;
 
-    use super::super::ResponseBody;
     use super::*;
 
     #[derive(Clone, Default)]
@@ -214,10 +196,8 @@ mod tests {
         fn on_data(&mut self, piece: &Bytes) {
             self.0.borrow_mut().push(format!("data {}", piece.len()));
         }
-        fn on_end(self, end: Ended<'_>) {
-            self.0
-                .borrow_mut()
-                .push(format!("end {} {:?}", end.bytes, end.outcome));
+        fn on_end(self, bytes: u64, outcome: BodyOutcome<'_>) {
+            self.0.borrow_mut().push(format!("end {bytes} {outcome:?}"));
         }
     }
 
@@ -245,7 +225,7 @@ mod tests {
     #[test]
     fn guarded_empty_body_never_polled_ends_complete() {
         let diary = Diary::default();
-        drop(Guarded::new(ResponseBody::Empty, diary.clone()));
+        drop(Guarded::new(ResponseBody::EMPTY, diary.clone()));
         assert_eq!(*diary.0.borrow(), ["end 0 Whole"]);
     }
 }

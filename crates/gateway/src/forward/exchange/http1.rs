@@ -102,25 +102,22 @@ enum Stop {
     Late(ForwardError),
 }
 
-/// Waits for the head of the response on `connection`. The body's gate opens when the upstream
-/// sends `100 Continue`; its other interim responses are passed on if that is wanted.
+/// Waits for the head of the response on `connection`. A body that is held back is sent when the
+/// upstream sends `100 Continue`; its other interim responses are passed on if that is wanted.
 async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Result<Parts, Stop> {
-    let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
-    let progress = outgoing.progress.clone();
     let mut timeout = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
+        let progress = timeout.outgoing.progress.as_ref();
         let response = connection.poll_response(cx, |status, headers| {
             if status == StatusCode::CONTINUE {
-                if let Some(gate) = &gate {
-                    gate.open();
-                }
-            } else if let Some(interim) = &interim {
+                progress.into_iter().for_each(|progress| progress.open());
+            } else if let Some(interim) = &timeout.outgoing.interim {
                 let mut headers = headers.clone();
                 strip_hop_by_hop(&mut headers);
                 interim.send(status, headers);
             }
         });
-        if let Some(progress) = &progress
+        if let Some(progress) = progress
             && connection.is_sent()
         {
             // With the announced number of bytes a request over HTTP/1 is complete, also if the

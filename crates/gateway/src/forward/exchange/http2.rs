@@ -41,7 +41,7 @@ pub(super) async fn http2(
     outgoing: &mut Outgoing,
     slot: Slot,
 ) -> Result<Forwarded, ForwardError> {
-    let (mut placed, mut slot) = opening::place(server, outgoing, slot).await?;
+    let (mut placed, mut slot) = opening::place(server, outgoing, slot, false).await?;
     let mut moves = 0;
     let (response, place) = loop {
         let place = match placed {
@@ -91,13 +91,13 @@ pub(super) async fn http2(
         }
         place.retire();
         moves += 1;
-        (placed, slot) = match moves {
-            1..MOVES_SHARED => opening::place(server, outgoing, slot).await?,
-            // Other requests would take the few streams that such a server allows per connection,
-            // so open a connection whose first stream is for this request.
-            MOVES_SHARED..MOVES_MOST => opening::fresh(server, outgoing, slot).await?,
-            _ => return Err(ForwardError::GoingAway),
-        };
+        if moves >= MOVES_MOST {
+            return Err(ForwardError::GoingAway);
+        }
+        // Other requests would take the few streams that some servers allow per connection, so in the
+        // end a connection is opened whose first stream is for this request.
+        let fresh = moves >= MOVES_SHARED;
+        (placed, slot) = opening::place(server, outgoing, slot, fresh).await?;
     };
     outgoing.response_began();
     let (mut head, incoming) = response.into_parts();
@@ -106,7 +106,7 @@ pub(super) async fn http2(
     }
     sanitise(&mut head)?;
     let body = if incoming.is_end_stream() {
-        ResponseBody::Empty
+        ResponseBody::EMPTY
     } else {
         ResponseBody::Http2(Box::new(UpstreamHttp2 {
             incoming,
@@ -123,7 +123,6 @@ async fn converse_http2(
     request: Request<RequestBody>,
     outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Http2Failure> {
-    let progress = outgoing.progress.clone();
     let mut sender = place.sender();
     let mut response = pin!(sender.try_send_request(request));
     let mut timeout = ResponseTimeout::new(outgoing);
@@ -131,7 +130,10 @@ async fn converse_http2(
         if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
             return Poll::Ready(outcome.map_err(|mut error| match error.take_message() {
                 Some(_) => Http2Failure::Unsent,
-                None => Http2Failure::Final(classify(error.into_error(), progress.as_deref())),
+                None => {
+                    let progress = timeout.outgoing.progress.as_deref();
+                    Http2Failure::Final(classify(error.into_error(), progress))
+                }
             }));
         }
         timeout

@@ -24,27 +24,30 @@ pub(super) async fn http1(
     open(server, outgoing, slot, Box::pin(opening), keep).await
 }
 
+/// A place for a stream. `fresh`: the first one of a connection that is opened for it.
 pub(super) async fn place(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
     slot: Slot,
+    fresh: bool,
 ) -> Result<(Placed, Slot), ForwardError> {
     // Most requests find a connection with room, and need no allocation to wait for one.
-    if let Some(place) = server.http2_pool.free() {
+    if !fresh && let Some(place) = server.http2_pool.free() {
         return Ok((Placed::Stream(place), slot));
     }
     let its = Rc::clone(server);
-    let opening = async move { its.http2_pool.place(&its.connector).await };
-    open(server, outgoing, slot, Box::pin(opening), keep).await
-}
-
-pub(super) async fn fresh(
-    server: &Rc<ServerState>,
-    outgoing: &mut Outgoing,
-    slot: Slot,
-) -> Result<(Placed, Slot), ForwardError> {
-    let its = Rc::clone(server);
-    let opening = async move { its.http2_pool.fresh(&its.connector).await };
+    let opening = async move {
+        match fresh {
+            true => its.http2_pool.fresh(&its.connector).await,
+            false => its.http2_pool.place(&its.connector).await,
+        }
+    };
+    // The connection of a stream is in the pool already.
+    let keep = |opened, server: &ServerState| {
+        if let Placed::Http1(connection) = opened {
+            server.pool.put(connection);
+        }
+    };
     open(server, outgoing, slot, Box::pin(opening), keep).await
 }
 
@@ -76,13 +79,6 @@ async fn open<T: 'static>(
         drop(slot);
     });
     Err(late)
-}
-
-fn keep(opened: Placed, server: &ServerState) {
-    // The connection of a stream is in the pool already.
-    if let Placed::Http1(connection) = opened {
-        server.pool.put(connection);
-    }
 }
 
 /// The attempt to connect to a server that goes on without its request, while this exists.

@@ -24,6 +24,7 @@ pub(in crate::forward) struct Progress {
     pub(in crate::forward) has_response: Cell<bool>,
     /// Whether it is held back until the upstream asks for it.
     pub(in crate::forward) gated: Cell<bool>,
+    at_opening: RefCell<Option<Waker>>,
     at_end: RefCell<Option<Waker>>,
     /// The reason why it failed. The library for HTTP/2 resets the stream then, and does not return
     /// the reason.
@@ -43,9 +44,26 @@ impl Progress {
             waited: Cell::default(),
             has_response: Cell::default(),
             gated: Cell::new(gated),
+            at_opening: RefCell::default(),
             at_end: RefCell::default(),
             failure: RefCell::default(),
         }
+    }
+
+    /// Lets a body go that was held back.
+    pub(in crate::forward) fn open(&self) {
+        self.gated.set(false);
+        if let Some(waker) = self.at_opening.take() {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
+        if !self.gated.get() {
+            return Poll::Ready(());
+        }
+        self.at_opening.replace(Some(cx.waker().clone()));
+        Poll::Pending
     }
 
     pub(in crate::forward) fn waited(&self) -> Duration {

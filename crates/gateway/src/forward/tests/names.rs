@@ -1,15 +1,16 @@
 //! Upstreams that are given by a name: each of its addresses is a server.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::origin::{Conn, Origin};
 use super::relay::{Gateway, defaults, gateway_of, route, server, upstream};
 use super::wire::{read_response, wait_until};
 use crate::forward::UpstreamHealth;
 use crate::forward::members::{Members, bit};
-use crate::forward::resolver::{SILENT, Table};
+use crate::forward::resolver::Resolver;
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::{Balance, Eject, Health, ServerAddress, Upstream};
 
@@ -45,6 +46,41 @@ fn named(address: SocketAddr) -> Upstream {
     upstream
 }
 
+/// What names resolve to.
+#[derive(Clone, Debug, Default)]
+pub(in crate::forward) struct Table(Arc<Mutex<Names>>);
+
+#[derive(Debug, Default)]
+struct Names {
+    addresses: HashMap<String, Vec<SocketAddr>>,
+    failures: u64,
+}
+
+/// A name for which a table has neither an address nor an error: the lookup never ends.
+const SILENT: &str = "silent.test";
+
+impl Table {
+    pub(in crate::forward) async fn answer(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
+        if host == SILENT {
+            std::future::pending::<()>().await;
+        }
+        let names = &mut *self.lock();
+        let answer = names.addresses.get(host).cloned();
+        names.failures += u64::from(answer.is_none());
+        answer.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such name"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Names> {
+        self.0.lock().expect("not poisoned")
+    }
+}
+
+fn with_names(table: &Table) -> UpstreamHealth {
+    let mut health = UpstreamHealth::default();
+    health.resolver = Resolver::Table(table.clone());
+    health
+}
+
 /// From now on the name of [`named`] has these addresses.
 fn resolve(table: &Table, addresses: &[SocketAddr]) {
     let name = "app.test".to_owned();
@@ -60,7 +96,7 @@ fn name_whose_address_changed_is_followed_while_connections_to_the_old_one_live(
     let (old, new, _) = two("old", "new");
     let table = Table::default();
     resolve(&table, &[old.address]);
-    let gateway = gateway(named(old.address), UpstreamHealth::with_names(&table));
+    let gateway = gateway(named(old.address), with_names(&table));
     let mut client = gateway.connect();
     client.write_all(GET.as_bytes()).expect("sent");
     assert_eq!(read_response(&mut client).body, "old");
@@ -82,7 +118,7 @@ fn name_with_several_addresses_is_several_servers() {
     let (one, other, dead) = two("one", "other");
     let table = Table::default();
     resolve(&table, &[one.address, dead, other.address]);
-    let health = UpstreamHealth::with_names(&table);
+    let health = with_names(&table);
     let mut upstream = named(one.address);
     upstream.eject = Eject {
         failures: 1000,
@@ -117,7 +153,7 @@ fn name_each_address_has_health_checks_of_its_own() {
     let (ill, well, _) = two("ill", "well");
     let table = Table::default();
     resolve(&table, &[ill.address, well.address]);
-    let health = UpstreamHealth::with_names(&table);
+    let health = with_names(&table);
     let mut upstream = named(ill.address);
     upstream.health = Some(Health {
         path: "/healthz".into(),
@@ -146,7 +182,7 @@ fn name_that_is_unknown_is_502_until_it_is_known() {
     let table = Table::default();
     let mut upstream = named(one.address);
     upstream.resolve_every = Micros::from_secs(3600);
-    let gateway = gateway(upstream, UpstreamHealth::with_names(&table));
+    let gateway = gateway(upstream, with_names(&table));
     let response = gateway.ask(GET);
     assert!(
         response.status == 502 && response.body.contains("upstream-unreachable"),
@@ -165,7 +201,7 @@ fn name_last_addresses_outlive_a_reload_while_the_resolver_fails() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
     resolve(&table, &[one.address]);
-    let health = UpstreamHealth::with_names(&table);
+    let health = with_names(&table);
     let before = gateway(named(one.address), health.clone());
     assert_eq!(before.ask(GET).body, "one");
     table.lock().addresses.clear();
@@ -196,12 +232,7 @@ fn name_resolved_slowly_does_not_hold_up_the_other_servers() {
     let mut by_address = by_name.clone();
     by_address.servers[1] = server(one.address);
     for upstream in [by_address, by_name] {
-        assert_eq!(
-            gateway(upstream, UpstreamHealth::with_names(&table))
-                .ask(GET)
-                .body,
-            "one"
-        );
+        assert_eq!(gateway(upstream, with_names(&table)).ask(GET).body, "one");
     }
 }
 
@@ -217,7 +248,7 @@ async fn name_other_addresses_are_tried_fit_ones_first() {
     };
     let upstream = Arc::new(upstream);
     let run = async {
-        let members = Members::new(&upstream, &UpstreamHealth::with_names(&table)).expect("no TLS");
+        let members = Members::new(&upstream, &with_names(&table)).expect("no TLS");
         let roster = members.roster().await.expect("addresses");
         roster.servers[1].record.failed();
         roster.servers[2].record.failed();

@@ -9,7 +9,7 @@ use http::{Request, Response};
 
 use super::edits;
 use super::wire::{DEADLINE, RawResponse, dial, read_response};
-use crate::forward::body::{Ended, Guard, Guarded, Received, ResponseBody};
+use crate::forward::body::{BodyOutcome, Guard, Guarded, Received};
 use crate::forward::{ForwardContext, Forwarder, UpstreamHealth};
 use crate::framing;
 use crate::headers::{HeaderSet, RequestHeaders};
@@ -46,7 +46,7 @@ impl Relay {
         &self,
         connection: &ConnInfo,
         mut request: Request<Inbound>,
-    ) -> Result<Response<Guarded<ResponseBody, NoGuard>>, Rejection> {
+    ) -> Result<Response<Guarded<NoGuard>>, Rejection> {
         let seen = RequestHeaders::of(request.headers());
         let form = framing::normalise(&mut request, &seen)?;
         // No limit claims anything: the limiter admits.
@@ -92,11 +92,11 @@ impl Relay {
 struct NoGuard;
 
 impl Guard for NoGuard {
-    fn on_end(self, _: Ended<'_>) {}
+    fn on_end(self, _: u64, _: BodyOutcome<'_>) {}
 }
 
 impl Handler for Relay {
-    type Body = Guarded<ResponseBody, NoGuard>;
+    type Body = Guarded<NoGuard>;
 
     async fn handle(
         &self,

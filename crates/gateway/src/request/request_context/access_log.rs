@@ -32,13 +32,12 @@ impl RequestContext {
         took: u64,
         used: Option<&[Used]>,
     ) {
-        let (names, outcomes) = (&self.snapshot.names, self.account.judged.outcomes());
-        let limits = &self.snapshot.policy.limits;
+        let (policy, outcomes) = (&self.snapshot.policy, self.account.judged.outcomes());
         let mut charges = SmallVec::<[access::Charge<'_>; 4]>::new();
         for (place, charge) in self.account.claims.charges().iter().enumerate() {
             charges.push(access::Charge {
-                limit: &names.limits[charge.limit],
-                candidate: limits[charge.limit].role == Role::Candidate,
+                limit: &policy.limits[charge.limit].name,
+                candidate: policy.limits[charge.limit].role == Role::Candidate,
                 key: self.account.claims.key(charge),
                 cost: charge.cost,
                 settled: self.settled(place, charge),
@@ -66,8 +65,7 @@ impl RequestContext {
             route: self
                 .account
                 .route
-                .map(|route| &names.routes[route])
-                .unwrap_or_default(),
+                .map_or("", |route| &policy.routes[route].name),
             status: self.status,
             refused: self.turned_away,
             reason: self.reason,
@@ -88,8 +86,7 @@ impl RequestContext {
             retry_after_micros: self.account.judged.retry_after().map(|wait| wait.0),
             upstream: self
                 .upstream
-                .map(|upstream| &names.upstreams[upstream as usize])
-                .unwrap_or_default(),
+                .map_or("", |upstream| &policy.upstreams[upstream as usize].name),
             over_limit: self.account.target as u64,
             user_agent: sent(&head.user_agent),
             referer: sent(&head.referer),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::RequestContext;
-use crate::forward::body::{BodyOutcome, Ended, Guard};
+use crate::forward::body::{BodyOutcome, Guard};
 use crate::forward::{CallersDeadline, ForwardError, Forwarded, ServerSign};
 use crate::rejection::{CLIENT_LEFT, PANIC, Rejection};
 use tollgate_admission::follow;
@@ -179,13 +179,13 @@ impl Guard for Closing {
         self.0.received_trailers(trailers);
     }
 
-    fn on_end(self, end: Ended<'_>) {
-        let reason = match end.outcome {
+    fn on_end(self, bytes: u64, outcome: BodyOutcome<'_>) {
+        let reason = match outcome {
             BodyOutcome::Whole => None,
             BodyOutcome::Broken(error) => Some(error.label()),
             BodyOutcome::Dropped => Some(CLIENT_LEFT),
         };
-        self.0.close(end.bytes, reason);
+        self.0.close(bytes, reason);
     }
 }
 

@@ -6,7 +6,7 @@ use super::RequestContext;
 use crate::forward::body::ResponseBody;
 use crate::rejection::Rejection;
 use tollgate_limit::Micros;
-use tollgate_response::quota_headers::{Fact, QuotaFields, make_room};
+use tollgate_response::quota_headers::{QuotaFields, Report, make_room};
 use tollgate_response::{Form, RefusalForm, write_headers};
 
 /// The headers of a response that are not in its header table but are written after it.
@@ -53,17 +53,7 @@ impl RequestContext {
     /// (`behind`, [`Self::write_fields`]), or in the table.
     pub(crate) fn annotate(&mut self, headers: &mut HeaderMap, behind: bool) {
         if !behind {
-            return self.with_facts(|quota, facts, refuses| {
-                let writer = &mut self.side.quota.borrow_mut();
-                quota.annotate(
-                    headers,
-                    facts,
-                    refuses,
-                    self.account.judged.retry_after(),
-                    self.account.at,
-                    writer,
-                );
-            });
+            return self.with_report(|quota, report| quota.annotate(headers, report));
         }
         if matches!(self.lines, Lines::Nothing)
             && !self.snapshot.quota.is_silent()
@@ -79,13 +69,17 @@ impl RequestContext {
         }
     }
 
-    /// Passes the contents of the quota headers, and whether limits refuse, to `tell`.
-    fn with_facts(&self, tell: impl FnOnce(&QuotaFields, &[Fact<'_>], bool)) {
-        let facts = self
-            .account
-            .judged
-            .facts(&self.account.claims, &self.snapshot.policy.limits);
-        tell(&self.snapshot.quota, &facts, self.account.judged.refuses());
+    /// Passes the contents of the quota headers to `tell`.
+    fn with_report(&self, tell: impl FnOnce(&QuotaFields, &Report<'_>)) {
+        let judged = &self.account.judged;
+        let limits = &self.snapshot.policy.limits;
+        let report = Report {
+            facts: &judged.facts(&self.account.claims, limits),
+            refused: judged.refuses(),
+            retry_after: judged.retry_after(),
+            now: self.account.at,
+        };
+        tell(&self.snapshot.quota, &report);
     }
 
     pub(crate) fn write_fields(&self, out: &mut Vec<u8>) {
@@ -94,14 +88,6 @@ impl RequestContext {
             Lines::Quota => {}
             Lines::Refusal(content_type, wait) => write_headers(out, content_type, *wait),
         }
-        self.with_facts(|quota, facts, refuses| {
-            quota.write(
-                out,
-                facts,
-                refuses,
-                self.account.judged.retry_after(),
-                self.account.at,
-            );
-        });
+        self.with_report(|quota, report| quota.write(out, report));
     }
 }

@@ -1,32 +1,18 @@
-//! The gateway's own span of a sampled request. Without the feature `otlp` there is none.
+//! The gateway's own span of a sampled request.
 
-use http::HeaderMap;
+use std::num::NonZeroU64;
+
+use http::{HeaderMap, HeaderValue, Version};
 
 use super::RequestContext;
-#[cfg(feature = "otlp")]
 use crate::refusals::{PATH_MAX, shortened};
+use tollgate_telemetry::spans::Span;
 
-#[cfg(not(feature = "otlp"))]
-impl RequestContext {
-    #[inline]
-    pub(crate) const fn sample(&mut self) -> bool {
-        false
-    }
-
-    #[inline]
-    pub(crate) const fn pass_trace_on(&self, _headers: &mut HeaderMap) {}
-
-    #[inline]
-    pub(crate) const fn export(&self, _bytes: [u64; 2], _took: u64) {}
-}
-
-#[cfg(feature = "otlp")]
 pub(crate) struct Own {
     /// The sender's span; `None`: the trace begins here.
-    parent: Option<std::num::NonZeroU64>,
+    parent: Option<NonZeroU64>,
 }
 
-#[cfg(feature = "otlp")]
 impl RequestContext {
     /// Whether the request is sampled; it is then part of a trace with the gateway's own span.
     pub(crate) fn sample(&mut self) -> bool {
@@ -52,7 +38,7 @@ impl RequestContext {
         if own.parent.is_none() {
             headers.remove("tracestate");
         }
-        if let Ok(value) = http::HeaderValue::try_from(trace.header()) {
+        if let Ok(value) = HeaderValue::try_from(trace.header()) {
             headers.insert("traceparent", value);
         }
     }
@@ -64,13 +50,13 @@ impl RequestContext {
             return;
         };
         // A client decides about the lengths, and thousands of spans may wait for the collector.
-        let text = |value: &Option<http::HeaderValue>| {
-            let value = value.as_ref().map_or(&[][..], http::HeaderValue::as_bytes);
+        let text = |value: &Option<HeaderValue>| {
+            let value = value.as_ref().map_or(&[][..], HeaderValue::as_bytes);
             shortened(&String::from_utf8_lossy(value), PATH_MAX)
         };
         let policy = &self.snapshot.policy;
         let path = head.path.as_ref().map_or("", |path| path.path());
-        spans.put(tollgate_telemetry::spans::Span {
+        spans.put(Span {
             trace: self.trace,
             parent: own.parent,
             at_micros: self.side.wall.show(self.account.at).as_micros(),
@@ -79,8 +65,8 @@ impl RequestContext {
             path: shortened(path, PATH_MAX),
             host: text(&head.host),
             version: match head.version {
-                http::Version::HTTP_10 => "1.0",
-                http::Version::HTTP_2 => "2",
+                Version::HTTP_10 => "1.0",
+                Version::HTTP_2 => "2",
                 _ => "1.1",
             },
             route: self

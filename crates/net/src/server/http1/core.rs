@@ -133,7 +133,7 @@ impl Core {
         {
             let ahead = self.input.bytes().split().freeze();
             // If the receiver is gone, the socket closes.
-            let _ = sender.send(Upgraded::new(transport, ahead, place));
+            let _ = sender.send(Upgraded::http1(transport, ahead, place));
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Connection, Stop};
 use crate::server::bounds::ConnectionSlot;
 use crate::server::io::Transport;
-use crate::server::respond::Refusal;
+use crate::server::respond::UnreadReason;
 use crate::server::{Event, Handler, Unread};
 use crate::timers::within;
 use tollgate_http1::request::BadHead;
@@ -33,15 +33,14 @@ impl<H: Handler> Connection<H> {
             Stop::Linger => return linger(transport, place).await,
             Stop::Broken => return transport.reset(),
             Stop::TooSlow => {
-                stats.slow_heads.add();
-                let refusal = Refusal::HEAD_TIMEOUT;
-                let unread = refusal.unread(&self.served.connection, &began);
+                let reason = UnreadReason::SlowHead;
+                let unread = reason.unread(&self.served.connection, &began);
                 let status = unread.status.filter(|_| heard);
                 let unread = Unread { status, ..unread };
                 self.served.handler.observe(Event::BadHead(unread));
                 // An idle client would take it for a response.
                 return if heard {
-                    transport.dismiss(&refusal.problem.last_response())
+                    transport.dismiss(&reason.problem().last_response())
                 } else {
                     transport.close().await
                 };
@@ -52,19 +51,13 @@ impl<H: Handler> Connection<H> {
             }
             Stop::Idle => stats.idle_closed.add(),
             Stop::Bad(bad) => {
-                let (count, refusal) = match bad {
-                    BadHead::Malformed if is_handshake(&began) => (&stats.malformed, Refusal::TLS),
-                    BadHead::Malformed | BadHead::Version => {
-                        (&stats.malformed, Refusal::for_head(bad))
-                    }
-                    BadHead::TooLarge | BadHead::TargetTooLong => {
-                        (&stats.oversized_heads, Refusal::for_head(bad))
-                    }
+                let reason = match bad {
+                    BadHead::Malformed if is_handshake(&began) => UnreadReason::Tls,
+                    bad => bad.into(),
                 };
-                count.add();
-                let unread = refusal.unread(&self.served.connection, &began);
+                let unread = reason.unread(&self.served.connection, &began);
                 self.served.handler.observe(Event::BadHead(unread));
-                transport.write_now(&refusal.problem.last_response());
+                transport.write_now(&reason.problem().last_response());
                 if !ended {
                     return linger(transport, place).await;
                 }

@@ -1,5 +1,5 @@
-//! Parses the frame headers of an HTTP/2 connection in both directions, to observe what the
-//! protocol library does not report.
+//! Parses the headers of the frames that an HTTP/2 connection sends, to observe what the protocol
+//! library does not report.
 //!
 //! The library refuses violations of the protocol itself, by resetting the stream or ending the
 //! connection, and does not report them. The error code is in the frame, so it is counted here. The
@@ -12,8 +12,6 @@ pub(crate) enum FrameEvent {
     Refused(u32),
     /// The connection's window grew by this number of bytes.
     Granted(u32),
-    /// This number of bytes was taken from the window: those of a DATA frame, with its padding.
-    Took(u32),
 }
 
 #[derive(Debug, Default)]
@@ -26,13 +24,6 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    pub(crate) fn of_caller() -> Self {
-        Self {
-            skip: PREFACE,
-            ..Self::default()
-        }
-    }
-
     pub(crate) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(FrameEvent)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -58,10 +49,6 @@ impl Frames {
                 } else {
                     FrameEvent::Refused(number)
                 });
-            } else if self.head[3] == DATA && self.length() > 0 {
-                tell(FrameEvent::Took(
-                    u32::try_from(self.length()).unwrap_or(u32::MAX),
-                ));
             }
             self.skip = self.length().saturating_sub(self.filled - FRAME);
             self.filled = 0;
@@ -92,14 +79,11 @@ impl Frames {
 /// A frame's header (RFC 9113 4.1).
 const FRAME: usize = 9;
 const HEAD: usize = FRAME + 8;
-const DATA: u8 = 0;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 /// The first bit of a window's number is reserved.
 const RESERVED_OFF: u32 = u32::MAX >> 1;
-/// The bytes before a client's first frame (RFC 9113 3.4).
-const PREFACE: usize = 24;
 
 #[cfg(test)]
 mod tests {
@@ -116,21 +100,17 @@ mod tests {
         wire.extend([0, 0, 4, 3, 0, 0, 0, 0, 3, 0, 0, 0, 8]);
         wire.extend([0, 0, 4, 8, 0, 0, 0, 0, 5, 0, 0, 1, 0]); // of a stream
         wire.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0x80, 0, 1, 2]);
-        let caller = [&[b'x'; PREFACE][..], &wire].concat();
         let all = [
-            FrameEvent::Took(3),
             FrameEvent::Refused(1),
             FrameEvent::Refused(11),
             FrameEvent::Refused(8),
             FrameEvent::Granted(0x102),
         ];
         for size in 1..=wire.len() {
-            for (mut frames, wire) in [(Frames::default(), &wire), (Frames::of_caller(), &caller)] {
-                let mut events = Vec::new();
-                wire.chunks(size)
-                    .for_each(|piece| frames.follow(piece, |one| events.push(one)));
-                assert_eq!(events, all, "pieces of {size}");
-            }
+            let (mut frames, mut events) = (Frames::default(), Vec::new());
+            wire.chunks(size)
+                .for_each(|piece| frames.follow(piece, |one| events.push(one)));
+            assert_eq!(events, all, "pieces of {size}");
         }
     }
 }

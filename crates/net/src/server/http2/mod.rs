@@ -4,7 +4,6 @@
 mod ahead;
 pub(crate) mod frames;
 pub(crate) mod gathered;
-mod hpack;
 pub(crate) mod state;
 pub(crate) mod streams;
 pub(crate) mod trailers;

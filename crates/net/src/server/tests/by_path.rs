@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,17 +10,29 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use crate::server::{ConnInfo, Handler, Inbound, Payload};
+use crate::server::{ConnInfo, Event, Handler, Inbound, Payload};
 
 /// Answers by path; `/hold` answers when `released`.
 #[derive(Clone)]
 pub(super) struct ByPath {
     pub(super) held: Arc<tokio::sync::Semaphore>,
     pub(super) released: Arc<tokio::sync::Semaphore>,
+    /// What it observed, by the words for it.
+    pub(super) events: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Handler for ByPath {
     type Body = Chunks;
+
+    fn observe(&self, event: Event<'_>) {
+        self.events.lock().expect("no panic").push(match event {
+            Event::Opened => "opened",
+            Event::AcceptFailed => "accept_failed",
+            Event::Refused(reason) => reason,
+            Event::BadHead(unread) => unread.reason,
+            Event::Panicked => "panicked",
+        });
+    }
 
     async fn handle(
         &self,

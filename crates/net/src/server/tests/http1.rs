@@ -313,7 +313,7 @@ fn garbage_is_refused_or_ends_its_connection() {
             "round {round}: {answer}"
         );
     }
-    assert_eq!(server.shared.stats.panics.value(), 0);
+    assert_eq!(server.observed("panicked"), 0);
     assert!(
         server
             .talk(b"GET /a HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")

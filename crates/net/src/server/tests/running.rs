@@ -38,6 +38,7 @@ pub(super) fn start_with(settings: Settings, tls: Option<Arc<ServerTls>>) -> Ser
     let handler = ByPath {
         held: Arc::new(tokio::sync::Semaphore::new(0)),
         released: Arc::new(tokio::sync::Semaphore::new(0)),
+        events: Arc::default(),
     };
     let each = handler.clone();
     let workers = serve(bound, 2, Arc::clone(&shared), move |_| each.clone()).expect("started");
@@ -55,6 +56,12 @@ impl Server {
         stream.set_read_timeout(Some(DEADLINE)).expect("set");
         stream.set_write_timeout(Some(DEADLINE)).expect("set");
         stream
+    }
+
+    /// How often the handler observed this.
+    pub(super) fn observed(&self, event: &str) -> usize {
+        let events = self.handler.events.lock().expect("no panic");
+        events.iter().filter(|one| **one == event).count()
     }
 
     /// What the server sends until it closes.

@@ -31,9 +31,7 @@ fn timeout_head_that_does_not_end_gets_408() {
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer:?}");
     // A caller that says nothing hears nothing.
     assert_eq!(read_to_end(&mut server.connect()), "");
-    wait_until("all are counted", || {
-        server.shared.stats.slow_heads.value() == 3
-    });
+    wait_until("all are counted", || server.observed("slow_head") == 3);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,17 +16,23 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::listener::{Address, Listen, bind};
-use crate::server::{ConnInfo, Handler, Inbound, Payload, ServerState, Settings, serve};
+use crate::server::{ConnInfo, Event, Handler, Inbound, Payload, ServerState, Settings, serve};
 use crate::tls::{CertificateFiles, ServerTls, TlsSettings};
 use crate::worker::Workers;
 
-/// Answers with what the handshake answer.
-struct Tell;
+/// Answers with what the handshake answer, and counts the connections that it refused.
+struct Tell(Arc<AtomicUsize>);
 
 impl Payload for Full<Bytes> {}
 
 impl Handler for Tell {
     type Body = Full<Bytes>;
+
+    fn observe(&self, event: Event<'_>) {
+        if event == Event::Refused("handshake") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     async fn handle(
         &self,
@@ -119,11 +126,15 @@ impl World {
             panic!("bound to TCP")
         };
         let shared = Arc::new(ServerState::new(server));
-        let workers = serve(bound, 1, Arc::clone(&shared), |_| Tell).expect("started");
+        let refused = Arc::<AtomicUsize>::default();
+        let tell = Arc::clone(&refused);
+        let make = move |_| Tell(Arc::clone(&tell));
+        let workers = serve(bound, 1, Arc::clone(&shared), make).expect("started");
         Server {
             tls,
             address,
             shared,
+            refused,
             _workers: workers,
         }
     }
@@ -176,5 +187,7 @@ pub(super) struct Server {
     pub(super) tls: Arc<ServerTls>,
     pub(super) address: SocketAddr,
     pub(super) shared: Arc<ServerState>,
+    /// How many handshakes failed.
+    pub(super) refused: Arc<AtomicUsize>,
     _workers: Workers,
 }

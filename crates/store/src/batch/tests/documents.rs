@@ -130,5 +130,9 @@ async fn document_waits_for_its_subscription_no_longer_than_that_takes() {
         }
     };
     local.run_until(read_again).await;
-    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        begun.elapsed()
+    );
 }

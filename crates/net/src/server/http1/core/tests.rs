@@ -11,7 +11,6 @@ use super::body::CONTINUE;
 use super::*;
 use crate::server::ServerState;
 use crate::server::io::Plain;
-use crate::server::upgrade::Caller;
 
 /// A connection, and its client's side.
 pub(in crate::server::http1) fn connection() -> (Core, UnixStream) {
@@ -76,8 +75,8 @@ async fn upgrade_bytes_read_after_the_request_are_first_in_the_tunnel() {
     core.hand_over();
     far.write_all(b" and behind").await.expect("sent");
     far.shutdown().await.expect("ended");
-    let mut tunnel = Caller::Http1(upgraded.await.expect("handed over"));
-    let mut said = String::new();
+    let (mut tunnel, ahead, _place) = upgraded.await.expect("handed over").into_parts();
+    let mut said = String::from_utf8_lossy(&ahead).into_owned();
     let read =
         tokio::time::timeout(Duration::from_secs(20), tunnel.read_to_string(&mut said)).await;
     read.expect("in time").expect("read");
