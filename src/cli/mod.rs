@@ -110,14 +110,49 @@ fn misspelt() -> Option<String> {
     if !is_word || is_known || std::path::Path::new(&word).exists() {
         return None;
     }
-    let meant = match tollgate_config::nearest(&word, verbs()) {
-        Some(near) => format!("  did you mean `tollgate {near}`?\n"),
-        None => String::new(),
+    let meant = match HABITS.iter().find(|(words, _)| words.contains(&&*word)) {
+        Some((_, meant)) => format!("  {meant}\n"),
+        None => match tollgate_config::nearest(&word, verbs()) {
+            Some(near) => format!("  did you mean `tollgate {near}`?\n"),
+            None => String::new(),
+        },
     };
     Some(format!(
         "`{word}` is neither a verb nor a file\n{meant}  `tollgate --help` lists the verbs"
     ))
 }
+
+/// Verbs of other programs, and what does the same here.
+const HABITS: [(&[&str], &str); 6] = [
+    (
+        &["reload"],
+        "a running gateway reloads a changed file by itself, and on SIGHUP: `kill -HUP PID`, or `curl -X POST http://127.0.0.1:9180/-/reload`",
+    ),
+    (
+        &[
+            "validate",
+            "verify",
+            "lint",
+            "test",
+            "configtest",
+            "check-config",
+        ],
+        "did you mean `tollgate check`?",
+    ),
+    (&["version"], "did you mean `tollgate --version`?"),
+    (
+        &["status", "stats", "ping"],
+        "`tollgate health` asks a running gateway whether it is ready, `tollgate top` shows who is refused",
+    ),
+    (
+        &["start", "serve", "server", "up"],
+        "did you mean `tollgate run`?",
+    ),
+    (
+        &["stop", "quit", "shutdown", "restart", "upgrade"],
+        "SIGTERM drains and ends a running gateway, SIGUSR2 replaces it by a new process: `kill -TERM PID`",
+    ),
+];
 
 /// Writes on standard error. One that is closed is no error: there is nobody to read.
 fn print_err(text: &str) {

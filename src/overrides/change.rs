@@ -55,6 +55,9 @@ pub(crate) struct Bucket<'b> {
     pub(crate) hash: u128,
 }
 
+/// How long overrides stay in force that have no limit any more.
+const DAY: Micros = Micros::from_secs(86_400);
+
 /// How often a change is made again after another gateway's.
 const ATTEMPTS: u32 = 16;
 
@@ -148,6 +151,41 @@ impl Overrides {
             Placement::Local => self.0.change_local(has_room, edit),
             Placement::Shared => self.0.change_shared(has_room, edit).await,
         }
+    }
+
+    /// Ends the overrides of limits that the policy does not have any more, a day from now, so that
+    /// none waits for a later limit of that name. Until then they can be lifted.
+    pub(super) async fn end_a_day_after(
+        &self,
+        removed: &[(Arc<str>, Placement)],
+    ) -> Result<(), ChangeError> {
+        let now = self.0.clock.now();
+        for placement in super::PLACES {
+            let is_removed = |entry: &Entry| {
+                let mut removed = removed.iter();
+                removed.any(|(name, of)| *of == placement && **name == *entry.limit)
+            };
+            let cut = |document: &mut Document, ahead: i64| {
+                let latest = theirs(now.after(DAY), ahead).as_micros();
+                let entries = document.overrides.iter_mut();
+                for entry in entries.filter(|entry| is_removed(entry)) {
+                    entry.until = entry.until.min(latest);
+                }
+            };
+            {
+                let known = self.0.known.lock();
+                let mut document = known.of(placement).clone();
+                cut(&mut document, known.ahead_of(placement));
+                if document == *known.of(placement) {
+                    continue;
+                }
+            }
+            match placement {
+                Placement::Local => self.0.change_local(|_, _| Ok(()), cut)?,
+                Placement::Shared => self.0.change_shared(|_, _| Ok(()), cut).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Tells all gateways that this bucket was filled, so that none refuses by what it knew.

@@ -1,15 +1,11 @@
 //! The document of overrides, as a store or a file keeps it: which are set, by whom, until when.
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::InForce;
 use super::grant::Granted;
-use crate::app::state_file::{beside, private, replace_whole};
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::{Effect, Override};
 
@@ -236,53 +232,6 @@ impl Document {
     }
 }
 
-/// The file of the overrides of limits in the process, with access for its owner only.
-#[derive(Debug)]
-pub(super) struct LocalFile(PathBuf);
-
-impl LocalFile {
-    pub(super) fn of(state_file: &Path) -> Self {
-        Self(beside(state_file, ".overrides"))
-    }
-
-    /// Reads it; without a file there are no overrides. A file that is no document of this version, or
-    /// that is empty, is renamed, so that the next change does not overwrite it.
-    pub(super) fn read(&self) -> Result<Document, String> {
-        let said = |error: &dyn std::fmt::Display| format!("{}: {error}", self.0.display());
-        let mut bytes = Vec::new();
-        match private().read(true).open(&self.0) {
-            Ok(file) => file.take(BYTES_MAX).read_to_end(&mut bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Document::default());
-            }
-            Err(error) => Err(error),
-        }
-        .map_err(|error| said(&error))?;
-        let read = match bytes.as_slice() {
-            [] => Err("it is empty; a gateway never writes it so".to_owned()),
-            bytes => Document::read(&String::from_utf8_lossy(bytes)),
-        };
-        read.map_err(|error| {
-            self.set_aside();
-            said(&error)
-        })
-    }
-
-    fn set_aside(&self) {
-        let aside = beside(&self.0, ".unreadable");
-        match fs::rename(&self.0, &aside) {
-            Ok(()) => tracing::error!(file = %aside.display(), "they are kept here"),
-            Err(error) => {
-                tracing::error!(file = %self.0.display(), %error, "they cannot be kept: the next change replaces them");
-            }
-        }
-    }
-
-    pub(super) fn write(&self, document: &Document) -> io::Result<()> {
-        replace_whole(&self.0, |new| new.write_all(document.text().as_bytes()))
-    }
-}
-
 /// A moment of the store's clock by ours, which the store's is `ahead` of.
 pub(crate) fn ours(at: Timestamp, ahead: i64) -> Timestamp {
     Timestamp::from_micros(at.as_micros().saturating_add_signed(ahead.saturating_neg()))
@@ -299,8 +248,6 @@ pub(crate) fn hexadecimal(bucket: u128) -> String {
 }
 
 const FORMAT: u32 = 1;
-/// A larger file is not one of ours.
-const BYTES_MAX: u64 = 4 << 20;
 
 /// The most overrides of a store, and of the process.
 pub(crate) const OVERRIDES_MAX: usize = 1_000;

@@ -17,7 +17,7 @@ pub(crate) struct Grant {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Granted {
-    /// How many units, in words.
+    /// In words.
     pub(crate) units: String,
     pub(crate) reason: String,
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{Document, Documents, Entry, Event, InForce, Inner, LocalFile, Overrides, ours};
+use super::{
+    CacheFile, Document, Documents, Entry, Event, InForce, Inner, LocalFile, Overrides, ours,
+};
 use tollgate_gateway::Snapshot;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::Override;
@@ -34,6 +36,7 @@ impl Overrides {
             current,
             clock,
             file: state_file.map(LocalFile::of),
+            cache: state_file.map(CacheFile::of),
             known: parking_lot::Mutex::default(),
             writing: parking_lot::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
@@ -52,6 +55,7 @@ impl Overrides {
                 tracing::error!(%error, "the overrides of local limits cannot be read: none is in force");
             }
         }
+        kept.obey_what_was_told();
         kept.hear_first();
         Self(Arc::new(kept))
     }
@@ -75,6 +79,26 @@ impl Inner {
         self.learn_shared(&watched);
     }
 
+    /// Puts in force what the store told the process before this one, until it tells more.
+    fn obey_what_was_told(&self) {
+        if self.current.load().limiter.shared().remote().is_none() {
+            return;
+        }
+        let cache = self.cache.as_ref();
+        if let Some(cache) = cache.and_then(|cache| cache.document(&self.clock)) {
+            self.learn(Placement::Shared, |known| {
+                (known.shared, known.ahead) = cache;
+            });
+        }
+    }
+
+    /// Keeps what the store has told, for a start while it does not respond.
+    pub(super) fn keep_told(&self, watched: &watch::Receiver<StoreDocument>) {
+        if let Some(cache) = &self.cache {
+            cache.keep(watched, &self.clock);
+        }
+    }
+
     pub(super) fn learn_local(&self, document: Document) {
         self.learn(Placement::Local, |known| known.local = document);
     }
@@ -95,6 +119,7 @@ impl Inner {
                 }
             }
         });
+        self.keep_told(watched);
     }
 
     /// Changes what is known, and puts it in force.

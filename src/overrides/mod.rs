@@ -7,6 +7,7 @@
 
 mod change;
 mod document;
+mod files;
 mod grant;
 mod keeper;
 #[cfg(test)]
@@ -20,10 +21,10 @@ use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_store::clock::Clock;
 
 pub(crate) use change::{Bucket, ChangeError, End, NewOverride};
-use document::LocalFile;
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs};
 
+use files::{CacheFile, LocalFile};
 pub(crate) use grant::{Grant, Granted};
 use tollgate_gateway::Snapshot;
 
@@ -35,6 +36,8 @@ struct Inner {
     current: Arc<arc_swap::ArcSwap<Snapshot>>,
     clock: Clock,
     file: Option<LocalFile>,
+    /// The file of what the store told last.
+    cache: Option<CacheFile>,
     known: Mutex<Documents>,
     /// Locked while a change of local overrides is written.
     writing: Mutex<()>,

@@ -11,6 +11,14 @@ const FILE: &str = "[limits.few]\nrate = \"1/day\"\nper = \"address\"\n\
 
 /// Overrides of a gateway that keeps none in a file, and its only limit.
 fn overrides(clock: &Clock) -> (Overrides, Arc<Limit>) {
+    overrides_beside(clock, None)
+}
+
+/// The same with this state file.
+fn overrides_beside(
+    clock: &Clock,
+    state_file: Option<&std::path::Path>,
+) -> (Overrides, Arc<Limit>) {
     let config = tollgate_config::parse(FILE, "test", &|_| None, clock.now());
     let policy = config.expect("a valid file").policy;
     let limit = Arc::clone(&policy.limits[0]);
@@ -23,7 +31,7 @@ fn overrides(clock: &Clock) -> (Overrides, Arc<Limit>) {
     let metrics = Metrics::new(clock.now().as_micros());
     let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
     let current = Arc::new(arc_swap::ArcSwap::from_pointee(snapshot));
-    let overrides = Overrides::start(current, clock.clone(), None, None, b"a secret");
+    let overrides = Overrides::start(current, clock.clone(), state_file, None, b"a secret");
     (overrides, limit)
 }
 
@@ -163,6 +171,36 @@ fn overrides_of_two_operators_are_told_in_the_order_in_which_they_come_into_forc
     );
 }
 
+/// An override of a limit that a reload has removed ends a day later, and does not wait for a later limit
+/// of that name. One that ends earlier keeps its end.
+#[tokio::test]
+async fn overrides_of_a_limit_that_is_removed_end_a_day_later() {
+    let clock = clock();
+    let (overrides, limit) = overrides(&clock);
+    let day = Micros::from_secs(86_400);
+    let ends = [
+        clock.now().after(Micros(20 * day.0)),
+        clock.now().after(Micros(day.0 / 2)),
+    ];
+    for (key, end) in [b"a", b"b"].into_iter().zip(ends) {
+        let set = overrides.change(&limit, key, Some(&block(end))).await;
+        set.expect("there is room");
+    }
+    let removed = [(Arc::clone(&limit.name), Placement::Local)];
+    let other = [(Arc::from("other"), Placement::Local)];
+    overrides.end_a_day_after(&other).await.expect("in memory");
+    let found = |key: &[u8]| overrides.find(&limit, key).map(|one| one.until);
+    assert_eq!([b"a", b"b"].map(|key| found(key)), ends.map(Some));
+    overrides
+        .end_a_day_after(&removed)
+        .await
+        .expect("in memory");
+    assert_eq!(found(b"a"), Some(clock.now().after(day)));
+    assert_eq!(found(b"b"), Some(ends[1]));
+    clock.advance(day);
+    assert_eq!(found(b"a"), None);
+}
+
 /// An absolute end is a moment of the clock of the place that keeps the override; a duration counts from
 /// now. The store's clock is an hour ahead here.
 #[test]
@@ -222,4 +260,84 @@ fn overrides_of_another_version_of_the_document_are_not_read() {
     let newer = text.replacen("\"format\":1", "\"format\":2", 1);
     let refused = Document::read(&newer).expect_err("another version");
     assert_eq!(refused, "it is of another version: 2");
+}
+
+/// A store that told this, on a clock that is `ahead` of the gateway's.
+fn told(text: &str, ahead: i64) -> tokio::sync::watch::Receiver<tollgate_store::Document> {
+    let mut document = tollgate_store::Document::default();
+    (document.heard, document.text, document.ahead) = (true, text.into(), ahead);
+    tokio::sync::watch::channel(document).1
+}
+
+/// What a gateway that starts on this clock finds in the file.
+fn found(state_file: &std::path::Path, clock: &Clock) -> Option<(String, i64)> {
+    let found = CacheFile::of(state_file).document(clock);
+    found.map(|(document, ahead)| (document.text(), ahead))
+}
+
+/// A gateway that starts in an outage then still obeys what this one obeys: an older program cannot read
+/// what a newer one has written.
+#[test]
+fn overrides_that_cannot_be_read_leave_the_file_of_those_that_are_known() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let (state_file, clock) = (home.path().join("state"), clock());
+    let (overrides, _) = overrides_beside(&clock, Some(&state_file));
+    let known = Document::default().text();
+    overrides.0.learn_shared(&told(&known, 0));
+    overrides.0.learn_shared(&told("{\"format\":9}", 0));
+    assert_eq!(found(&state_file, &clock), Some((known, 0)));
+}
+
+/// A block that was lifted while the disk was full would come back with the next start in an outage.
+#[test]
+fn overrides_of_a_store_are_written_again_if_that_failed() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let (state_file, clock) = (home.path().join("state"), clock());
+    let (overrides, _) = overrides_beside(&clock, Some(&state_file));
+    let in_the_way = home.path().join("state.store-overrides.new");
+    std::fs::create_dir(&in_the_way).expect("a directory");
+    let known = Document::default().text();
+    let store = told(&known, 0);
+    overrides.0.learn_shared(&store);
+    assert_eq!(found(&state_file, &clock), None);
+    assert!(overrides.0.idle_for().is_some(), "it is tried again");
+    std::fs::remove_dir(&in_the_way).expect("removed");
+    overrides.0.keep_told(&store);
+    assert_eq!(found(&state_file, &clock), Some((known, 0)));
+    assert_eq!(overrides.0.idle_for(), None);
+}
+
+/// The store's clock is right. The wall clock was an hour late when the first process began, and was set
+/// right since then; the clock of the second process is right.
+#[test]
+fn overrides_of_a_store_end_at_their_time_also_if_the_clock_was_set_while_the_gateway_ran() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let (state_file, first) = (home.path().join("state"), clock());
+    let (overrides, _) = overrides_beside(&first, Some(&state_file));
+    let hour = Micros::from_secs(3600);
+    first.set_wall_forward(hour);
+    let known = Document::default().text();
+    let ahead = hour.0.cast_signed();
+    overrides.0.learn_shared(&told(&known, ahead));
+    let second = Clock::manual(first.wall());
+    assert_eq!(found(&state_file, &second), Some((known.clone(), 0)));
+    // The wall clock is set again, and the store tells how far its clock is from that of the process.
+    first.set_wall_forward(hour);
+    overrides.0.learn_shared(&told(&known, ahead));
+    let third = Clock::manual(first.wall());
+    assert_eq!(found(&state_file, &third), Some((known, -ahead)));
+}
+
+/// Anybody who may write to the directory could keep the gateway from starting.
+#[test]
+fn overrides_of_a_store_are_not_waited_for_at_a_pipe() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let state_file = home.path().join("state");
+    let pipe = home.path().join("state.store-overrides");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    let (done, read) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(found(&state_file, &clock())));
+    let found = read.recv_timeout(std::time::Duration::from_secs(10));
+    assert_eq!(found, Ok(None));
 }

@@ -1,15 +1,19 @@
 //! The thread that watches the store's document and the ends of overrides. It sleeps while there is
 //! nothing to do: without a store and without overrides it never wakes up.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Document, Inner, Overrides, PLACES, ours};
+use super::{CacheFile, Document, Inner, Overrides, PLACES, ours};
 use crate::own_thread::OwnThread;
 use tollgate_limit::Placement;
 use tollgate_store::{Document as StoreDocument, clock::Clock};
+
+/// How often what the store told is written again after a failure, such as a full disk.
+const KEEP_TOLD_EVERY: Duration = Duration::from_secs(30);
 
 /// How often a test's clock is looked at: its time passes without a timer.
 const TICK: Duration = Duration::from_millis(20);
@@ -17,9 +21,9 @@ const TICK: Duration = Duration::from_millis(20);
 impl Overrides {
     /// Watches the store and the ends of overrides, on a thread of its own.
     pub(crate) fn watch(&self) -> std::io::Result<OwnThread> {
-        let kept = Arc::clone(&self.0);
+        let overrides = self.clone();
         OwnThread::start("overrides", move |stopped| async move {
-            kept.watch(stopped).await;
+            overrides.watch_until(stopped).await;
         })
     }
 
@@ -29,10 +33,45 @@ impl Overrides {
     }
 }
 
+impl Overrides {
+    async fn watch_until(&self, stopped: watch::Receiver<bool>) {
+        let kept = &*self.0;
+        let mut limits = kept.limits();
+        {
+            // A limit may have gone while no gateway ran.
+            let known = kept.known.lock();
+            let overrides = known.local.overrides.iter();
+            limits.extend(overrides.map(|one| (Arc::from(&*one.limit), Placement::Local)));
+        }
+        kept.watch(stopped, async || {
+            let present = kept.limits();
+            let removed: Vec<_> = limits.difference(&present).cloned().collect();
+            match self.end_a_day_after(&removed).await {
+                Ok(()) => limits = present,
+                Err(error) => {
+                    // It is tried again with the next look.
+                    tracing::warn!(%error, "overrides of limits that are gone keep their ends");
+                }
+            }
+        })
+        .await;
+    }
+}
+
 impl Inner {
-    async fn watch(&self, mut stopped: watch::Receiver<bool>) {
+    fn limits(&self) -> HashSet<(Arc<str>, Placement)> {
+        let snapshot = self.current.load();
+        let rules = snapshot.policy.rules.iter();
+        rules
+            .map(|rule| (Arc::clone(&rule.live.name), rule.live.placement))
+            .collect()
+    }
+
+    /// Watches; `looked` is called with each look.
+    async fn watch(&self, mut stopped: watch::Receiver<bool>, mut looked: impl AsyncFnMut()) {
         let (mut store, mut since) = (None, self.clock.now());
         loop {
+            looked().await;
             let backend = Arc::clone(self.current.load().limiter.shared());
             let is_same = |(known, _): &(std::sync::Weak<_>, _)| {
                 std::ptr::eq(known.as_ptr(), Arc::as_ptr(&backend))
@@ -62,6 +101,9 @@ impl Inner {
                 () = sleep(self.idle_for()) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
+            if let Some((_, Some(watched))) = &store {
+                self.keep_told(watched);
+            }
             let now = self.clock.now();
             self.end(since, now);
             since = now;
@@ -77,9 +119,13 @@ impl Inner {
             let entries = known.of(placement).overrides.iter();
             entries.map(move |entry| ours(entry.until(), ahead))
         });
-        let next = ends.filter(|end| *end > now).min()?;
+        let next = ends.filter(|end| *end > now).min();
+        let next = next.map(|end| Duration::from(end.since(now)));
+        let is_outdated = self.cache.as_ref().is_some_and(CacheFile::is_outdated);
+        let keep_told = is_outdated.then_some(KEEP_TOLD_EVERY);
+        let idle = [next, keep_told].into_iter().flatten().min()?;
         Some(match self.clock {
-            Clock::System(_) => next.since(now).into(),
+            Clock::System(_) => idle,
             Clock::Manual(_) => TICK,
         })
     }

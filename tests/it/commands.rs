@@ -85,6 +85,23 @@ fn command_verb_misspelt_suggests_the_nearest() {
         );
         assert!(said.contains(&format!("tollgate {verb}")), "{said}");
     }
+    // Verbs of other programs, with the file that they take there.
+    for (word, words) in [
+        ("reload", "kill -HUP"),
+        ("validate", "`tollgate check`"),
+        ("version", "`tollgate --version`"),
+        ("status", "`tollgate health`"),
+    ] {
+        for args in [
+            &[word][..],
+            &[word, "gateway.toml"],
+            &[word, "-c", "gateway.toml"],
+        ] {
+            let output = tollgate(folder.path(), args, "");
+            assert_eq!(output.status.code(), Some(2), "{args:?}");
+            assert!(err(&output).contains(words), "{args:?}: {}", err(&output));
+        }
+    }
     std::fs::write(folder.path().join("status"), "nonsense").expect("written");
     let output = tollgate(folder.path(), &["status"], "");
     assert!(
