@@ -35,7 +35,7 @@ use tollgate_policy::{
     Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart,
     identity::keys as policy_keys, routes::path as paths,
 };
-use tollgate_telemetry::access::{Charge, Escaped, Format, KeyNames, Keys, Record};
+use tollgate_telemetry::access::{Charge, Format, KeyNames, Keys, Record};
 
 #[allow(
     unused_imports,
@@ -573,9 +573,8 @@ pub(crate) fn request_json(data: &[u8]) {
 /// A line of the access log is one line of valid text, whatever strangers send.
 pub(crate) fn log(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let name = Escaped::from(&*text);
     let charges = [Charge {
-        limit: &name,
+        limit: &text,
         key: data,
         candidate: true,
         cost: 1,
@@ -589,12 +588,12 @@ pub(crate) fn log(data: &[u8]) {
         path: &text,
         host: data,
         protocol: "HTTP/1.1",
-        route: &name,
+        route: &text,
         status: 429,
         caller: &text,
         tier: &text,
         charges: &charges,
-        upstream: &name,
+        upstream: &text,
         user_agent: data,
         referer: data,
         ..Record::default()

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use tollgate_config::Config;
+use tollgate_policy::Policy;
 use tollgate_policy::routes::{Route, Target};
-use tollgate_policy::{Policy, Rule};
 
 /// A line that only one of two configurations has, or (without a mark) a heading above such lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,20 +92,12 @@ fn unsaid(old: &Policy, new: &Policy) -> Vec<Change> {
 
 fn all_settings(policy: &Policy) -> impl Iterator<Item = (String, String)> {
     let limits = policy.rules.iter();
-    let limits = limits.map(|rule| (format!("limit {}", rule.name), handling(rule)));
+    let limits = limits.map(|rule| (format!("limit {}", rule.name), rule.live.memory.to_string()));
     let routes = policy.routes.iter();
     let routes = routes.map(|route| (format!("route {}", route.name), settings(route)));
     let upstreams = policy.upstreams.iter();
     let upstreams = upstreams.map(|one| (format!("upstream {}", one.name), format!("{one:?}")));
     limits.chain(routes).chain(upstreams)
-}
-
-/// What a limit does besides what its lines say.
-fn handling(rule: &Rule) -> String {
-    let live = &rule.live;
-    let kept = (live.lease, live.memory, live.on_failover, live.enforce_for);
-    let given_back = (&rule.count, &rule.refund_on, rule.max_wait);
-    format!("{:?}", (kept, given_back, rule.refuse_status, &live.events))
 }
 
 /// What a route does besides what its line says, without places in lists of the policy.

@@ -182,7 +182,7 @@ fn reload_prints_the_changes() {
            [[routes]]\nmatch = \"/more\"\nupstream = \"builtin:echo\"\nlimits = [\"more\"]\n";
     let renamed = gateway.reload(&more).expect("a good file");
     for line in [
-        "-   per_caller: 5 at once, then one every 12 seconds; at most 10 in any minute, for each address",
+        "-   per_caller: 5 at once, then one every 12 seconds; at most 10 in any minute, because burst is the whole amount, for each address",
         "+   each: 8 at once, then one every 6 seconds; at most 18 in any minute, for each address",
         "+   more: 1 at once, then one every second; at most 2 in any second, because burst is the whole amount, for all callers together",
         "+   /more -> the built-in echo: more",

@@ -239,8 +239,8 @@ fn i4_the_retry_time_of_several_limits_is_exact() {
             if drawn.granted {
                 continue;
             }
-            let told = drawn
-                .retry_after(&claims)
+            let told = longest_waits(&drawn, &claims)
+                .1
                 .expect("each cost fits its limit");
             let at =
                 |wait: u64| draw_all(&claims, &mut states.clone(), now.after(Micros(wait))).granted;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use tollgate_limit::draw::longest_wait;
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement};
 use tollgate_store::Store;
 
@@ -43,7 +44,7 @@ async fn a_refusal_made_here_keeps_its_word() {
                 break refused;
             }
         };
-        let wait = refused.retry_after(&claims).expect("a time");
+        let wait = longest_wait(refused.standings.iter().map(|one| one.verdict)).expect("a time");
         assert!(wait <= Micros(100_000), "{wait:?}");
         tokio::time::sleep(wait.into()).await;
         assert!(

@@ -77,7 +77,7 @@ pub(crate) enum Errand {
 impl Errand {
     pub(crate) fn name(&self) -> &Name {
         match self {
-            Self::Renew(held) => held.name(),
+            Self::Renew(held) => &held.name,
             Self::Return(returned) => &returned.name,
         }
     }
@@ -106,11 +106,6 @@ impl Leases {
             swept: AtomicU64::new(0),
             counters: LeaseCounters::default(),
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
     }
 
     /// Leases only buckets with at least this demand during the life of a lease; with less, a lease
@@ -146,14 +141,14 @@ impl Leases {
         let terms = *wanted.shape.lease()?;
         let shard = self.shard(wanted.name.hash);
         if let Some(held) = shard.read().get(&wanted.name.hash)
-            && Arc::ptr_eq(held.shape(), &wanted.shape)
+            && Arc::ptr_eq(&held.shape, &wanted.shape)
         {
             return Some(held.clone());
         }
         let now = self.clock.boot();
         let mut shard = shard.write();
         if let Some(held) = shard.get(&wanted.name.hash) {
-            if Arc::ptr_eq(held.shape(), &wanted.shape) {
+            if Arc::ptr_eq(&held.shape, &wanted.shape) {
                 return Some(held.clone());
             }
             // The limit's numbers have changed. Leases under the old numbers are returned.
@@ -262,18 +257,12 @@ impl Leases {
             for returned in held.empty_ended(now) {
                 self.give_back(returned);
             }
-            if renews && held.is_half_used(now, self.least, self.share(held.terms())) {
+            if renews && held.is_half_used(now, self.least, self.share(&held.terms)) {
                 held.renew(self);
             }
             out += held.leases();
         });
         self.counters.out.store(out, Ordering::Relaxed);
-    }
-
-    /// Messages for the store, at most `most`.
-    #[cfg(test)]
-    pub(crate) fn tasks(&self, most: usize) -> Vec<Errand> {
-        self.tasks_of(most, |_| true)
     }
 
     /// Messages for the server that `has` these buckets, at most `most`.
@@ -302,7 +291,7 @@ impl Leases {
 
     /// Whether the table has this entry, so that a sweep returns its leases.
     fn is_current(&self, held: &Arc<Held>) -> bool {
-        let hash = held.name().hash;
+        let hash = held.name.hash;
         let shard = self.shard(hash).read();
         shard
             .get(&hash)

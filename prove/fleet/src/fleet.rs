@@ -52,10 +52,12 @@ pub fn run_scene(scene: Scene, without: Without, trace: bool) -> Outcome {
     runtime.block_on(async { Fleet::new(scene, without, trace).run().await })
 }
 
+/// What callers do.
 enum Caller {
     /// The next request of all callers together.
     Next,
     Leaves(AbortHandle),
+    /// A caller alone asks.
     Alone(usize),
     Starts(usize),
     /// The buckets are looked at.
@@ -82,6 +84,7 @@ impl Wake for Woken {
     }
 }
 
+/// One gateway's process.
 struct Process {
     id: u64,
     local: LocalSet,
@@ -324,8 +327,15 @@ impl Fleet {
             is_decided: false,
             request,
         };
-        let mut record = self.record.borrow_mut();
-        record.asked(&asking.request, asking.asked, asking.counts, &self.scene);
+        let Asking {
+            request,
+            asked,
+            counts,
+            ..
+        } = &asking;
+        self.record
+            .borrow_mut()
+            .asked(request, *asked, *counts, &self.scene);
         Some(process.local.spawn_local(asking.run(lone)).abort_handle())
     }
 

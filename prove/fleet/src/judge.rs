@@ -41,21 +41,98 @@ impl Numbers {
     /// The level at which the smallest bucket is full that could have granted all of `grants`: the grants
     /// that were asked for after a moment and answered before another are of that time.
     pub fn needed(&self, grants: &mut [Grant]) -> i64 {
+        let mut begins: Vec<Time> = grants.iter().map(|grant| grant.asked).collect();
+        begins.sort_unstable();
+        begins.dedup();
         grants.sort_by_key(|grant| grant.answered);
+        let mut tree = Tree::new(begins.iter().map(|at| *at as i64 * self.n));
         let mut most = 0;
-        for first in grants.iter() {
-            let mut units = 0;
-            for last in grants.iter().filter(|last| last.asked >= first.asked) {
-                units += last.cost as i64;
-                let gained = (last.answered - first.asked) as i64 * self.n;
-                most = most.max(units * self.p - gained);
-            }
+        for grant in grants {
+            let place = begins.partition_point(|at| *at <= grant.asked);
+            tree.add(place, grant.cost as i64 * self.p);
+            let until = begins.partition_point(|at| *at <= grant.answered);
+            most = most.max(tree.max(until) - grant.answered as i64 * self.n);
         }
         most
     }
 
     pub fn units(&self, level: i64) -> f64 {
         level as f64 / self.p as f64
+    }
+}
+
+/// The largest of the first numbers of a list, of which the first ones are raised.
+struct Tree {
+    size: usize,
+    /// Of each node the largest number below it, with what was added there.
+    most: Vec<i64>,
+    added: Vec<i64>,
+}
+
+const NONE: i64 = i64::MIN / 4;
+
+impl Tree {
+    fn new(numbers: impl ExactSizeIterator<Item = i64>) -> Self {
+        let size = numbers.len().next_power_of_two();
+        let mut most = vec![NONE; 2 * size];
+        for (place, number) in numbers.enumerate() {
+            most[size + place] = number;
+        }
+        for node in (1..size).rev() {
+            most[node] = most[2 * node].max(most[2 * node + 1]);
+        }
+        Self {
+            size,
+            most,
+            added: vec![0; 2 * size],
+        }
+    }
+
+    /// Adds to the first `count` numbers.
+    fn add(&mut self, count: usize, number: i64) {
+        let (mut node, mut width, mut left) = (1, self.size, count);
+        let mut path = Vec::new();
+        while left > 0 {
+            if left == width {
+                self.most[node] += number;
+                self.added[node] += number;
+                break;
+            }
+            path.push(node);
+            width /= 2;
+            node *= 2;
+            if left >= width {
+                self.most[node] += number;
+                self.added[node] += number;
+                left -= width;
+                node += 1;
+            }
+        }
+        for node in path.into_iter().rev() {
+            let below = self.most[2 * node].max(self.most[2 * node + 1]);
+            self.most[node] = below + self.added[node];
+        }
+    }
+
+    /// The largest of the first `count` numbers.
+    fn max(&self, count: usize) -> i64 {
+        let (mut node, mut width, mut left) = (1, self.size, count);
+        let (mut most, mut above) = (NONE, 0);
+        while left > 0 {
+            if left == width {
+                most = most.max(self.most[node] + above);
+                break;
+            }
+            above += self.added[node];
+            width /= 2;
+            node *= 2;
+            if left >= width {
+                most = most.max(self.most[node] + above);
+                left -= width;
+                node += 1;
+            }
+        }
+        most
     }
 }
 
@@ -83,7 +160,7 @@ impl Reference {
         self.open += cost as i64 * self.numbers.p;
     }
 
-    /// A request was answered, and is open no more.
+    /// A request is answered.
     pub fn close(&mut self, cost: u64, granted: bool, now: Time) {
         let price = cost as i64 * self.numbers.p;
         self.open -= price;

@@ -10,9 +10,6 @@ use crate::fleet::ANSWER_WITHIN;
 use crate::judge::{Grant, Numbers, Reference};
 use crate::scene::{MILLISECOND, SECOND, Scene, Story, Time};
 
-/// The grants of a bucket that are judged: more than any seed has, and the first ones of a table's load.
-const JUDGED: usize = 20_000;
-
 /// A bucket: the index of its limit, and its key.
 pub type Bucket = (usize, usize);
 
@@ -25,6 +22,7 @@ pub struct Request {
     pub number: u64,
 }
 
+/// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decided {
     Granted,
@@ -32,6 +30,7 @@ pub enum Decided {
     Shared,
     Refused(Option<Micros>),
     Unavailable,
+    /// Its client left.
     Left,
 }
 
@@ -156,14 +155,21 @@ impl Record {
     }
 
     pub fn decided(&mut self, request: &Request, answer: Answer, scene: &Scene) {
-        let (decided, asked, now) = (answer.decided, answer.asked, answer.now);
-        let gateway = answer.gateway;
+        let Answer {
+            decided,
+            asked,
+            now,
+            gateway,
+            counts,
+        } = answer;
         self.say(|| format!("{now:>9} gateway {gateway} {request:?} asked {asked} {decided:?}"));
         self.hash.write_u64(now);
         self.hash.write_u64(request.number);
         self.hash.write(format!("{decided:?}").as_bytes());
-        let cost = request.cost;
-        let is_granted = matches!(decided, Decided::Granted | Decided::Shared);
+        let (cost, is_granted) = (
+            request.cost,
+            matches!(decided, Decided::Granted | Decided::Shared),
+        );
         if let Decided::Refused(Some(wait)) = decided
             && scene.story == Story::Calm
             && wait.0 > longest_wait(request, scene)
@@ -196,11 +202,11 @@ impl Record {
             if is_granted {
                 key.all.push(grant);
             }
-            if decided == Decided::Granted && key.granted.len() < JUDGED {
+            if decided == Decided::Granted {
                 key.granted.push(grant);
             }
         }
-        if !answer.counts {
+        if !counts {
             return;
         }
         let sums = &mut self.sums;

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use tollgate_limit::{Limit, Micros, OnFailover, Placement, Terms, WhenDown, fixtures};
 use tollgate_store::simulated::Kind;
 
+/// Microseconds of virtual time.
 pub type Time = u64;
 
 pub const MILLISECOND: Time = 1_000;
@@ -65,6 +66,7 @@ pub enum Fault {
     Down {
         until: Time,
     },
+    /// The store stands still.
     Freeze {
         until: Time,
     },
@@ -229,13 +231,18 @@ impl Scene {
         let (at, gateway) = (random.u64(..self.lasts), random.usize(..self.gateways));
         let until = at + random.u64(5 * MILLISECOND..700 * MILLISECOND);
         let fault = match random.u8(kinds) {
-            kind @ (0 | 3) => Fault::Cut {
+            0 => Fault::Cut {
                 gateway,
                 until,
-                held: kind == 0,
+                held: true,
             },
             1 => Fault::Freeze { until },
             2 => Fault::Stop { gateway, until },
+            3 => Fault::Cut {
+                gateway,
+                until,
+                held: false,
+            },
             4 => Fault::Crash {
                 gateway,
                 back: until,

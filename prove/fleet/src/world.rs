@@ -21,6 +21,7 @@ pub enum Event<T> {
     Arrives(Message),
     Returns(Rc<Wire>, oneshot::Sender<Answer>, Answer),
     Fault(Fault),
+    /// What callers do.
     Other(T),
 }
 
@@ -213,30 +214,42 @@ impl<T> World<T> {
     }
 
     fn send(&mut self, wire: &Rc<Wire>, content: Content, reply: oneshot::Sender<Answer>) {
-        let arrival = self.arrival(wire, &wire.there);
         let wire = wire.clone();
-        let Some(at) = arrival else {
-            return self.unanswered.push((wire, reply));
-        };
-        let message = Message {
-            wire,
-            content,
-            reply,
-        };
-        self.at(at, Event::Arrives(message));
+        match self.arrival(&wire, &wire.there) {
+            Some(at) => self.at(
+                at,
+                Event::Arrives(Message {
+                    wire,
+                    content,
+                    reply,
+                }),
+            ),
+            None => self.unanswered.push((wire, reply)),
+        }
     }
 
     fn arrive(&mut self, message: Message) {
-        if message.wire.is_broken.get() {
+        let Message {
+            wire,
+            content,
+            reply,
+        } = message;
+        if wire.is_broken.get() {
             return;
         }
         if self.now < self.frozen_until {
-            return self.at(self.frozen_until, Event::Arrives(message));
+            return self.at(
+                self.frozen_until,
+                Event::Arrives(Message {
+                    wire,
+                    content,
+                    reply,
+                }),
+            );
         }
-        let (wire, reply) = (message.wire, message.reply);
         self.messages += 1;
         let now = self.server_now();
-        let answer = match message.content {
+        let answer = match content {
             Content::Connect => {
                 let accepts = self.now >= self.down_until;
                 if accepts {

@@ -1,6 +1,7 @@
 //! A server's clock that is put back, and forward again. (The clock of a process does not go back.)
 
 use fastrand::Rng;
+use tollgate_limit::draw::longest_wait;
 use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{
     Algorithm, Align, Change, Kind, Micros, Settlement, StoredBucket, Terms, Timestamp,
@@ -122,7 +123,8 @@ pub(crate) async fn a_clock_put_back_by_an_hour_delays_no_caller_for_it<S: Subje
                 .await
                 .expect("the store answers");
             assert!(!refused.granted, "{terms:?}: nothing is added");
-            let told = refused.retry_after(&claims).expect("a time");
+            let told =
+                longest_wait(refused.standings.iter().map(|one| one.verdict)).expect("a time");
             assert!(told <= Micros(2 * TEN.0), "{terms:?}: {told:?}");
             for (wait, granted) in [(told.0 - 1, false), (1, true)] {
                 twins.pass(Micros(wait));

@@ -171,13 +171,13 @@ impl Problems {
             one.title == other.title && place(one).is_some() && place(one) == place(other)
         });
         let [errors, warnings] = self.more;
+        let more =
+            |what: &str, count| format!("there are more {what} than these: {count} are not shown");
         if errors > 0 {
-            let title = format!("there are more errors than these: {errors} are not shown");
-            self.list.push(Problem::error(title));
+            self.list.push(Problem::error(more("errors", errors)));
         }
         if warnings > 0 {
-            let title = format!("there are more warnings than these: {warnings} are not shown");
-            self.list.push(Problem::warning(title));
+            self.list.push(Problem::warning(more("warnings", warnings)));
         }
         self.list
     }

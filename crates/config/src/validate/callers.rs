@@ -134,7 +134,7 @@ fn quick(content: &str, tiers: &[&str]) -> Option<Callers> {
         }
         callers.push(parse_digest(key).ok()?, name, tier, false);
     }
-    callers.sorted().ok()
+    callers.sorted()
 }
 
 /// The content of a string without escapes and variables, which is not empty, and what follows it.
@@ -218,7 +218,7 @@ fn compile(
         let name = name.as_str();
         callers.push(digest, name, tier.copied(), own.contains(name));
     }
-    callers.sorted().ok().filter(|_| whole)
+    callers.sorted().filter(|_| whole)
 }
 
 /// The most keys in a file of callers, which take some 50 bytes each.

@@ -14,11 +14,9 @@ use tollgate_policy::{Cost, Settle, SettleFrom};
 pub(crate) fn prices(raw: &RawFile, context: &mut Context<'_>) -> Option<Arc<Prices>> {
     let raw = &raw.prices.get()?.value;
     let currency = raw.currency();
-    if !is_currency(currency.as_str()) {
-        let title = format!("`{}` is not a unit of money", currency.as_str());
-        let place = raw.currency.place().unwrap_or_default();
-        context.error(title, place, "a code like \"USD\" was expected");
-    }
+    let unit = is_currency(currency.as_str()).then_some(());
+    let expected = "a code like \"USD\" was expected";
+    context.value_of(&currency, unit, "is not a unit of money", expected);
     let list: Vec<Price> = entries_of(&raw.models)
         .iter()
         .map(|(name, price)| Price {

@@ -121,31 +121,26 @@ fn is_token(text: &str) -> bool {
 fn host_name(text: &At<Text>, context: &mut Context<'_>) -> Option<String> {
     let name = text.as_str().trim_end_matches('.').to_ascii_lowercase();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.') {
-        return Some(name);
-    }
-    let title = format!("`{}` is not a host name", text.as_str());
-    context
-        .error(
-            title,
-            text.place,
-            "a name without scheme and port was expected",
-        )
-        .help("\"tollgate.internal\" is one; addresses and `localhost` need not be listed");
-    None
+    let is_name = !name.is_empty() && name.bytes().all(plain) && !name.starts_with('.');
+    let expected = "a name without scheme and port was expected, like \"tollgate.internal\"";
+    context.value_of(
+        text,
+        is_name.then_some(name),
+        "is not a host name",
+        expected,
+    )
 }
 
 fn server_name(text: &At<Text>, context: &mut Context<'_>) -> Option<Arc<str>> {
     let name = text.as_str().to_ascii_lowercase();
-    if pki_types::ServerName::try_from(name.as_str()).is_err() {
-        let title = format!("`{}` is not a server's name", text.as_str());
-        let label = "a host name or an address was expected, without a port";
-        context
-            .error(title, text.place, label)
-            .help("it is one of the names in the certificate: \"app.internal\"");
-        return None;
-    }
-    Some(name.into())
+    let is_name = pki_types::ServerName::try_from(name.as_str()).is_ok();
+    let expected = "a host name or an address was expected, without a port";
+    context.value_of(
+        text,
+        is_name.then(|| name.into()),
+        "is not a server's name",
+        expected,
+    )
 }
 
 /// As many names as Let's Encrypt puts into one certificate.

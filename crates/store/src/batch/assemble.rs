@@ -67,7 +67,7 @@ pub(super) fn assemble<L: Link>(shared: &LaneState, link: &L, work: Work) -> Vec
         // Together with the requests that use the same script.
         let flight = flight_for(&mut flights, (link.part(name), link.lane_of(&Wants::new())));
         match errand {
-            Errand::Renew(held) => match flight.bucket(held.name(), held.shape()) {
+            Errand::Renew(held) => match flight.bucket(&held.name, &held.shape) {
                 Some(bucket) => flight.renew(bucket, &held, leases),
                 None => {
                     held.not_sent(leases);

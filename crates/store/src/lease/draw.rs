@@ -27,7 +27,7 @@ impl Taken<'_> {
         self.kept = true;
         let change = Change::Refund { units: self.cost };
         let adjust = Adjust::Change(change, Corrects::draw_of(at));
-        Correction::of(*self.held.name(), Arc::clone(self.held.shape()), adjust)
+        Correction::of(self.held.name, Arc::clone(&self.held.shape), adjust)
     }
 }
 
@@ -35,7 +35,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let (origin, cost) = (self.origin, self.cost);
         if self.held.decided(origin, cost, self.kept, self.leases) {
-            self.servers.call_for_errands(self.held.name());
+            self.servers.call_for_errands(&self.held.name);
         }
     }
 }
@@ -91,16 +91,16 @@ impl Servers {
             } else {
                 held.take_in_hand(wanted.cost, &leases.clock)
             };
-            let share = leases.share(held.terms());
+            let share = leases.share(&held.terms);
             if held.is_low(leases.clock.boot(), leases.least, share) && held.renew(leases) {
-                self.call_for_errands(held.name());
-            }
-            if !is_granted && origin.is_none() && !apart {
-                // All claims in one call, as without leases.
-                drop(taken);
-                return self.ask(wants, deadline).await;
+                self.call_for_errands(&held.name);
             }
             if !is_granted && origin.is_none() {
+                if !apart {
+                    // All claims in one call, as without leases.
+                    drop(taken);
+                    return self.ask(wants, deadline).await;
+                }
                 origin = self.wait_for(leases, &held, wanted.cost, deadline).await?;
             }
             let has_units = is_granted || origin.is_some();
@@ -189,16 +189,16 @@ impl Servers {
                 if held.is_known_empty(cost, leases.clock.boot()) {
                     return Ok(None);
                 }
-                self.check_up(held.name())?;
+                self.check_up(&held.name)?;
                 let answered = held.wait(cost, leases);
-                self.call_for_errands(held.name());
+                self.call_for_errands(&held.name);
                 if answered.await.is_err() {
                     return Err(StoreError::Unavailable("no lease could be had".into()));
                 }
                 let origin = held.take_in_hand(cost, &leases.clock);
                 if !leases.is_current(held) {
                     leases.retire(held);
-                    self.call_for_errands(held.name());
+                    self.call_for_errands(&held.name);
                 }
                 if origin.is_some() {
                     return Ok(origin);

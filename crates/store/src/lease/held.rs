@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::slot::{LEFT_MAX, Slot, Turn};
 use super::{Errand, Leases, Returned};
 use crate::clock::Clock;
-use crate::wire_form::{Name, WireForm};
+use crate::wire_form::{Name, WireForm, signed};
 pub(crate) use pending::Pending;
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{GRACE, Request, Return, Terms, UNITS_LEAST};
@@ -33,9 +33,9 @@ pub(super) type Back = SmallVec<[Returned; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct Held {
-    name: Name,
-    shape: Arc<WireForm>,
-    terms: Terms,
+    pub(crate) name: Name,
+    pub(crate) shape: Arc<WireForm>,
+    pub(super) terms: Terms,
     /// Two slots, so that one lease is used while the next is being requested.
     slots: [Slot; 2],
     demand: Demand,
@@ -84,14 +84,6 @@ impl Held {
         }
     }
 
-    pub(crate) fn name(&self) -> &Name {
-        &self.name
-    }
-
-    pub(crate) fn shape(&self) -> &Arc<WireForm> {
-        &self.shape
-    }
-
     /// The moment at which the store last answered about the bucket, by its clock.
     pub(super) fn heard_of(&self) -> Timestamp {
         Timestamp::from_micros(self.at.load(Ordering::Relaxed))
@@ -106,12 +98,15 @@ impl Held {
     /// nothing else can refuse. Returns the slot.
     pub(super) fn take(&self, cost: u64, clock: &Clock) -> Option<usize> {
         let now = || clock.boot().as_micros();
-        let first = usize::from(
-            self.slots[1].is_held() && self.slots[1].deadline() < self.slots[0].deadline(),
-        );
+        let first = self.ends_first();
         [first, 1 - first]
             .into_iter()
             .find(|slot| self.slots[*slot].take_at(cost, now).is_some())
+    }
+
+    /// The slot of the lease that ends first, or one without a lease.
+    fn ends_first(&self) -> usize {
+        usize::from(self.slots[1].deadline() < self.slots[0].deadline())
     }
 
     /// Like [`Held::take`], for a request that is decided later.
@@ -191,10 +186,6 @@ impl Held {
         let soon = now.after(Micros(self.terms.life.0 / 4));
         let usable = self.slots.iter().filter(|slot| slot.deadline() > soon);
         usable.map(Slot::left).sum()
-    }
-
-    pub(super) fn terms(&self) -> &Terms {
-        &self.terms
     }
 
     /// Queues a request for a lease unless one is queued or in flight; returns whether it did.
@@ -303,7 +294,6 @@ impl Held {
             .shape
             .standing(state.as_ref(), cost, at.after(now.since(heard)));
         let here = self.slots.iter().map(Slot::left).sum::<u64>();
-        let signed = |units| i64::try_from(units).unwrap_or(i64::MAX);
         let burst = self.shape.algorithm().burst();
         standing.left = standing
             .left

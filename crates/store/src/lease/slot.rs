@@ -11,7 +11,6 @@ use tollgate_limit::lease::Return;
 
 /// An atomic word. The tests' memory model implements it too.
 pub(super) trait Word {
-    fn new(value: u64) -> Self;
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn swap(&self, value: u64, order: Ordering) -> u64;
@@ -23,10 +22,6 @@ pub(super) trait Word {
 macro_rules! word {
     ($word:ty) => {
         impl Word for $word {
-            fn new(value: u64) -> Self {
-                Self::new(value)
-            }
-
             #[inline(always)]
             fn load(&self, order: Ordering) -> u64 {
                 self.load(order)
@@ -58,7 +53,7 @@ const LEFT_BITS: u32 = 40;
 /// The most units of one lease.
 pub(super) const LEFT_MAX: u64 = (1 << LEFT_BITS) - 1;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slot<W = AtomicU64> {
     /// The turn in the high bits, unique among the leases in this slot, and the units left in the
     /// low bits.
@@ -74,22 +69,7 @@ pub(super) struct Slot<W = AtomicU64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(u64);
 
-impl Default for Slot {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<W: Word> Slot<W> {
-    pub(super) fn new() -> Self {
-        Self {
-            word: W::new(0),
-            deadline: W::new(0),
-            units: W::new(0),
-            until: W::new(0),
-        }
-    }
-
     /// Takes `cost` units from a lease that has not ended, by a clock in microseconds.
     pub(super) fn take_at(&self, cost: u64, now: impl Fn() -> u64) -> Option<Turn> {
         let mut word = self.word.load(Ordering::Acquire);
@@ -192,7 +172,7 @@ mod tests {
 
     /// A slot with a first lease of this many units that ends at 20; the time is 10.
     fn leased(units: u64) -> Arc<Slot<Modelled>> {
-        let slot = Slot::new();
+        let slot = Slot::default();
         slot.fill(
             units,
             Timestamp::from_micros(90),

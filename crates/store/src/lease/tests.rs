@@ -67,7 +67,7 @@ fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>)) {
         let (pending, _) = of.depart(&by);
         let state = level.map(|units| {
             State::Level(Level {
-                level: of.shape().scaled(units),
+                level: of.shape.scaled(units),
                 at: clock.now(),
             })
         });
@@ -78,12 +78,12 @@ fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>)) {
 
 /// Whether the next lease is to be asked for now, with as little demand as this.
 fn is_low(leases: &Leases, held: &Held, least: u64) -> bool {
-    held.is_low(leases.clock().boot(), least, leases.share(held.terms()))
+    held.is_low(leases.clock.boot(), least, leases.share(&held.terms))
 }
 
 /// What goes back: of which units, and what was left of them.
 fn returned(leases: &Leases) -> Vec<(u64, u64)> {
-    let tasks = leases.tasks(usize::MAX).into_iter();
+    let tasks = leases.tasks_of(usize::MAX, |_| true).into_iter();
     tasks
         .filter_map(|errand| {
             if let Errand::Return(one) = errand {

@@ -109,16 +109,9 @@ impl Parts {
         }
         let out: u64 = self.ledger.iter().map(|slot| slot.units).sum();
         let most = bucket.full().saturating_sub(shape.scaled(out)).max(0);
-        Some(match state {
-            Some(State::Level(level)) => State::Level(Level {
-                level: level.level.min(most),
-                ..level
-            }),
-            _ => State::Level(Level {
-                level: most,
-                at: now,
-            }),
-        })
+        let Level { level, at } = level_of(bucket, state.as_ref(), now);
+        let level = level.min(most);
+        Some(State::Level(Level { level, at }))
     }
 
     /// Leases units of the bucket; returns how many.
@@ -133,12 +126,8 @@ impl Parts {
         else {
             return 0;
         };
-        let level = match state {
-            Some(State::Level(level)) => *level,
-            _ => Leased::full(bucket, now).level,
-        };
         let mut leased = Leased {
-            level,
+            level: level_of(bucket, state.as_ref(), now),
             ledger: std::mem::take(&mut self.ledger),
         };
         let units = leased.lease(bucket, terms, request, now);
@@ -170,6 +159,14 @@ impl Parts {
                 .flat_map(|slot| [signed(slot.units), signed(slot.until.as_micros())]),
         );
         (row, gone.saturating_add(held_back))
+    }
+}
+
+/// The level of a bucket; one without a state is full.
+fn level_of(bucket: &TokenBucket, state: Option<&State>, now: Timestamp) -> Level {
+    match state {
+        Some(State::Level(level)) => *level,
+        _ => Leased::full(bucket, now).level,
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::cells::code_label;
@@ -141,6 +142,7 @@ fn requests(
     let help = "Time that the gateway itself added to a request";
     to.histogram("overhead_seconds", help, &[], &total.overhead);
     let help = "Requests that the gateway rejected itself, by reason";
+    to.family("rejections", help, MetricType::Counter);
     total.rejections.each(|reason, count| {
         let example = rejections.iter().find(|(known, _)| *known == reason);
         let example = example.map(|(_, example)| example.clone());
@@ -160,6 +162,7 @@ fn upstream_requests(total: &WorkerCells, upstreams: &[Arc<str>], to: &mut Sampl
         let help = "Responses of upstreams, by status";
         statuses(&cells.responses, "upstream_requests", help, upstream, to);
         let help = "Requests to which an upstream gave no response, by reason";
+        to.family("upstream_failures", help, MetricType::Counter);
         cells.failures.each(|reason, count| {
             let labels = [upstream, ("reason", reason)];
             to.count("upstream_failures", help, &labels, count);
@@ -218,6 +221,7 @@ impl Shared {
 }
 
 fn reasons(cells: &ReasonCells, metric: &'static str, help: &'static str, to: &mut Samples) {
+    to.family(metric, help, MetricType::Counter);
     cells.each(|reason, count| to.count(metric, help, &[("reason", reason)], count));
 }
 
@@ -228,6 +232,7 @@ fn statuses(
     whose: (&'static str, &str),
     to: &mut Samples,
 ) {
+    to.family(metric, help, MetricType::Counter);
     for (index, cell) in cells.codes.iter().enumerate() {
         let count = get(cell);
         if count > 0 {

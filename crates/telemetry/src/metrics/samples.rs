@@ -101,14 +101,15 @@ impl Samples {
         self.push(name, help, labels, Value::Histogram(histogram.snapshot()));
     }
 
-    /// Adds what a counter has counted, unless that is nothing.
+    /// Adds what a counter has counted; without a sample if that is nothing.
     pub(super) fn count(&mut self, name: Text, help: Text, labels: Labels<'_>, count: u64) {
+        self.family(name, help, MetricType::Counter);
         if count > 0 {
             self.counter(name, help, labels, count);
         }
     }
 
-    /// Adds the durations of a histogram, unless there are none.
+    /// Adds the durations of a histogram; without a sample if there are none.
     pub(super) fn snapshot(
         &mut self,
         name: Text,
@@ -116,6 +117,7 @@ impl Samples {
         labels: Labels<'_>,
         durations: Snapshot,
     ) {
+        self.family(name, help, MetricType::Histogram);
         if durations.count > 0 {
             self.push(name, help, labels, Value::Histogram(durations));
         }
@@ -126,19 +128,25 @@ impl Samples {
     }
 
     fn push(&mut self, name: Text, help: Text, labels: Labels<'_>, value: Value) {
+        let labels = labels
+            .iter()
+            .map(|(key, value)| (*key, (*value).to_owned()));
+        let family = self.family(name, help, value.kind());
+        family.samples.push((labels.collect(), value));
+    }
+
+    /// The metric of this name. A scrape describes it even if it has no sample.
+    pub(super) fn family(&mut self, name: Text, help: Text, kind: MetricType) -> &mut Family {
         let family = self.families.entry(name).or_insert_with(|| Family {
             help,
-            kind: value.kind(),
+            kind,
             samples: Vec::new(),
         });
         debug_assert_eq!(
             discriminant(&family.kind),
-            discriminant(&value.kind()),
+            discriminant(&kind),
             "{name} is one kind of metric"
         );
-        let labels = labels
-            .iter()
-            .map(|(key, value)| (*key, (*value).to_owned()));
-        family.samples.push((labels.collect(), value));
+        family
     }
 }

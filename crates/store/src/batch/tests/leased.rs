@@ -189,14 +189,14 @@ async fn leases_whose_return_is_lost_with_its_call_are_forfeited() {
                 .is_pending()
         );
     }
-    let tasks = leases.tasks(10);
+    let tasks = leases.tasks_of(10, |_| true);
     let Some(Errand::Renew(held)) = tasks.first() else {
         panic!("a lease is asked for: {tasks:?}")
     };
     let (pending, _) = held.depart(&leases);
     pending.answered(5, None, START, clock.boot());
     clock.advance(Micros(1_010_000));
-    let tasks = leases.tasks(10);
+    let tasks = leases.tasks_of(10, |_| true);
     let [Errand::Return(returned)] = tasks.as_slice() else {
         panic!("one that goes back: {tasks:?}")
     };
@@ -211,7 +211,10 @@ async fn leases_whose_return_is_lost_with_its_call_are_forfeited() {
     assert!(outcome.is_err());
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 5);
     clock.advance(Micros(10_000));
-    assert!(leases.tasks(10).is_empty(), "it is not sent twice");
+    assert!(
+        leases.tasks_of(10, |_| true).is_empty(),
+        "it is not sent twice"
+    );
 }
 
 /// A request that took units of a lease beside another limit, whose call failed.
@@ -243,12 +246,12 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         let mut first = Box::pin(servers.draw(names.wants(&claims), &deadline));
         assert!(first.as_mut().poll(&mut context).is_pending());
         drop(first);
-        let tasks = leases.tasks(10);
+        let tasks = leases.tasks_of(10, |_| true);
         let [Errand::Renew(held)] = tasks.as_slice() else {
             panic!("a lease is asked for: {tasks:?}")
         };
         let (pending, _) = held.depart(&leases);
-        pending.answered(5, None, START, leases.clock().boot());
+        pending.answered(5, None, START, shared.clock.boot());
         let mut drawn = pin!(servers.draw(names.wants(&claims), &deadline));
         assert!(drawn.as_mut().poll(&mut context).is_pending());
         let work = shared.take().expect("the other limit");

@@ -56,19 +56,14 @@ impl Pending {
         );
         if units > 0 {
             let mut asking = held.asking.lock();
-            let free = held.slots.iter().position(|slot| !slot.is_held());
-            let place = free.unwrap_or_else(|| {
-                usize::from(held.slots[1].deadline() < held.slots[0].deadline())
-            });
-            for returned in
-                held.empty_if(&mut asking, |slot| std::ptr::eq(slot, &held.slots[place]))
-            {
+            let slot = &held.slots[held.ends_first()];
+            for returned in held.empty_if(&mut asking, |other| std::ptr::eq(other, slot)) {
                 leases.counters.out.fetch_sub(1, Ordering::Relaxed);
                 leases.give_back(returned);
             }
             // As the store has counted it: from the moment of the bucket.
             let until = held.terms.until(at.max(now));
-            held.slots[place].fill(units, until, held.terms.deadline(sent));
+            slot.fill(units, until, held.terms.deadline(sent));
             held.low.store(units / 4, Ordering::Relaxed);
             drop(asking);
             leases.installed(&held, units, !self.waiting.is_empty());

@@ -10,13 +10,16 @@ fn lease_rest_goes_back_at_its_end_and_is_lost_when_late() {
     lease(10, None);
     assert!(ask(&held, 3, &clock));
     clock.advance(Micros(990_000));
-    assert!(leases.tasks(10).is_empty(), "it has not ended");
+    assert!(leases.tasks_of(10, |_| true).is_empty(), "it has not ended");
     clock.advance(Micros(11_000));
     assert_eq!(returned(&leases), [(10, 7)]);
     assert!(returned(&leases).is_empty() && !leases.any(), "once");
     lease(10, None);
     clock.advance(Micros::from_secs(2));
-    assert!(leases.tasks(10).is_empty(), "the store has forgotten it");
+    assert!(
+        leases.tasks_of(10, |_| true).is_empty(),
+        "the store has forgotten it"
+    );
     assert_eq!(leases.counters.forfeited.load(Ordering::Relaxed), 10);
     lease(10, None);
     leases.give_all_back();
@@ -37,11 +40,11 @@ fn lease_return_names_the_slot_in_which_the_store_counts_it() {
     let (pending, _) = held.depart(&leases);
     pending.answered(10, Some(&state), START, clock.boot());
     leases.give_all_back();
-    let tasks = leases.tasks(10);
+    let tasks = leases.tasks_of(10, |_| true);
     let [Errand::Return(returned)] = &tasks[..] else {
         panic!("one lease goes back")
     };
-    assert_eq!(returned.back.until, held.terms().until(at));
+    assert_eq!(returned.back.until, held.terms.until(at));
 }
 
 #[test]
@@ -51,7 +54,7 @@ fn lease_return_that_comes_too_late_or_never_is_counted_as_forfeited() {
     let lease_that_goes_back = |units| {
         lease(units, None);
         clock.advance(Micros(1_010_000));
-        let tasks = leases.tasks(10);
+        let tasks = leases.tasks_of(10, |_| true);
         let [Errand::Return(returned)] = &tasks[..] else {
             panic!("one lease goes back");
         };

@@ -17,7 +17,7 @@ fn lease_request_is_as_large_as_the_demand_and_is_made_once() {
     assert!(is_low(&leases, &held, 2));
     assert!(held.renew(&leases));
     assert!(!held.renew(&leases), "one is queued");
-    let tasks = leases.tasks(10);
+    let tasks = leases.tasks_of(10, |_| true);
     assert!(matches!(tasks.as_slice(), [Errand::Renew(_)]));
     let (pending, used_up) = held.depart(&leases);
     assert_eq!(
@@ -86,12 +86,12 @@ fn lease_request_without_a_response_releases_the_next_and_wakes_waiters() {
     let mut waits = held.wait(5, &leases);
     let (pending, _) = held.depart(&leases);
     assert_eq!(pending.request().needed, 5);
-    assert_eq!(leases.tasks(10).len(), 1);
+    assert_eq!(leases.tasks_of(10, |_| true).len(), 1);
     let mut comes_later = held.wait(2, &leases);
-    assert!(leases.tasks(10).is_empty());
+    assert!(leases.tasks_of(10, |_| true).is_empty());
     drop(pending);
     let requests = leases
-        .tasks(10)
+        .tasks_of(10, |_| true)
         .into_iter()
         .filter(|errand| matches!(errand, Errand::Renew(_)));
     assert_eq!(requests.count(), 1, "for the request that came later");
@@ -173,12 +173,19 @@ fn lease_renewal_takes_those_along_that_are_half_used() {
         }
     }
     clock.advance(SWEEP);
-    assert!(leases.tasks(10).is_empty(), "none is asked for");
+    assert!(
+        leases.tasks_of(10, |_| true).is_empty(),
+        "none is asked for"
+    );
     clock.advance(SWEEP);
     assert!(is_low(&leases, &held[0], 2) && held[0].renew(&leases));
-    let renewed: Vec<_> = leases.tasks(10).iter().map(|one| *one.name()).collect();
+    let renewed: Vec<_> = leases
+        .tasks_of(10, |_| true)
+        .iter()
+        .map(|one| *one.name())
+        .collect();
     assert_eq!(renewed.len(), 2);
-    assert!(renewed[0].hash == held[0].name().hash && renewed[1].hash == held[1].name().hash);
+    assert!(renewed[0].hash == held[0].name.hash && renewed[1].hash == held[1].name.hash);
 }
 
 #[test]
@@ -211,6 +218,12 @@ fn lease_errands_beyond_one_call_wait_for_the_next() {
     for _ in 0..5 {
         lease(5, None);
     }
-    assert_eq!(leases.tasks(2).len(), 2);
-    assert_eq!((leases.tasks(2).len(), leases.tasks(2).len()), (1, 0));
+    assert_eq!(leases.tasks_of(2, |_| true).len(), 2);
+    assert_eq!(
+        (
+            leases.tasks_of(2, |_| true).len(),
+            leases.tasks_of(2, |_| true).len()
+        ),
+        (1, 0)
+    );
 }

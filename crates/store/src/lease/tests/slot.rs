@@ -17,7 +17,7 @@ fn take(slot: &Slot, cost: u64, clock: &Clock) -> Option<Turn> {
 
 #[test]
 fn lease_at_its_deadline_or_after_gives_nothing() {
-    let (clock, slot) = (Clock::manual(START), Slot::default());
+    let (clock, slot) = (Clock::manual(START), <Slot>::default());
     assert_eq!(take(&slot, 0, &clock), None, "no lease");
     slot.fill(2, END, START.after(Micros(100)));
     clock.advance(Micros(99));
@@ -34,7 +34,7 @@ fn lease_at_its_deadline_or_after_gives_nothing() {
 
 #[test]
 fn lease_deadline_passed_while_a_thread_takes_gives_nothing() {
-    let (slot, reads) = (Slot::default(), AtomicU64::new(0));
+    let (slot, reads) = (<Slot>::default(), AtomicU64::new(0));
     slot.fill(2, END, Timestamp::from_micros(20));
     // In time at the first look at the clock, and no more at the next.
     let taken = slot.take_at(1, || 15 + 10 * reads.fetch_add(1, Ordering::Relaxed));
@@ -47,7 +47,7 @@ fn lease_deadline_passed_while_a_thread_takes_gives_nothing() {
 
 #[test]
 fn lease_emptied_units_put_back_later_are_lost() {
-    let (clock, slot) = (Clock::manual(START), Slot::default());
+    let (clock, slot) = (Clock::manual(START), <Slot>::default());
     slot.fill(3, END, START.after(Micros(100)));
     let turn = take(&slot, 2, &clock).expect("two of three");
     assert_eq!(slot.empty().expect("a lease").left, 1);
@@ -61,7 +61,7 @@ fn lease_emptied_units_put_back_later_are_lost() {
 
 #[test]
 fn lease_taken_put_back_and_emptied_by_threads_makes_no_unit() {
-    let (clock, slot, gone) = (Clock::manual(START), Slot::default(), AtomicU64::new(0));
+    let (clock, slot, gone) = (Clock::manual(START), <Slot>::default(), AtomicU64::new(0));
     const LEASES: u64 = 2_000;
     std::thread::scope(|scope| {
         for thread in 0..3_u64 {
