@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_testkit::change_request;
 
-use crate::servers::{PATIENCE, Process, Server, free_port, wait_until};
+use crate::servers::{Process, Server, free_port, wait_until};
 
 /// How many clients ask all gateways together.
 const CLIENTS: usize = 64;
@@ -323,9 +323,7 @@ pub fn one_that_leases_is_killed(server: Server) {
         ask_on(scope, dying.port, 4, &stop, &granted);
         ask_on(scope, living.port, 4, &stop, &granted);
         let stops = Stops(&stop);
-        while counted("both") < 800 && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("use of more than the burst by both", || counted("both") >= 800);
         dying.process.kill();
         let (killed_at, before) = (Instant::now(), counted("killed"));
         while killed_at.elapsed() < Duration::from_secs(2) {

@@ -45,7 +45,10 @@ fn alternatives() -> [(&'static str, Value); 5] {
             json!({ "allOf": store.map(|keys| one_of(&keys)) }),
         ),
         ("RawIdentity", callers),
-        ("RawJwt", one_of(&["keys", "secret", "secret_file"])),
+        (
+            "RawJwt",
+            one_of(&["keys", "discovery", "secret", "secret_file"]),
+        ),
     ]
 }
 

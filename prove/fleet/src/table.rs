@@ -39,7 +39,7 @@ pub const LOADS: [Load; 5] = [
         requests: |_| 10_000,
         rate: 100,
         burst: 200,
-        counted: (5 * SECOND, 10 * SECOND),
+        counted: (2 * SECOND, 5 * SECOND),
     },
     Load {
         name: "cold",

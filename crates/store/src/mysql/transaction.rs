@@ -1,5 +1,5 @@
 //! The transaction in which the pure core decides what the procedure does not: every algorithm,
-//! leases, corrections.
+//! leases, corrections; and everything on Galera.
 //! Three texts of statements: the first locks the rows in key order and reads them and the clock, the
 //! second writes the changed rows, the third commits.
 
