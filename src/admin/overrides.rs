@@ -92,7 +92,9 @@ impl Live {
             let (before, after, unsure) = match self.change_in_time(limit.placement, made).await {
                 // What another gateway has changed since it was looked is known to the document alone.
                 Ok(replaced) => (
-                    replaced.map(|one| overridden_by(&one, &snapshot)),
+                    replaced
+                        .map(|one| overridden_by(&one, &snapshot))
+                        .or(before.filter(Overridden::is_penalty)),
                     self.shown(limit, &sought.key, &new).unwrap_or(asked),
                     None,
                 ),

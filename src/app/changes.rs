@@ -22,7 +22,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The lines that only one of them has, below their headings, and the routes and upstreams that differ
+/// The lines that only one of them has, below their headings, and the limits, routes and upstreams that differ
 /// in what no line says. The order of lines says nothing: a target of `over_limit` in another place is
 /// charged on other limits.
 pub(crate) fn between(old: &Config, new: &Config) -> Vec<Change> {
@@ -91,8 +91,11 @@ fn unsaid(old: &Policy, new: &Policy) -> Vec<Change> {
 }
 
 fn all_settings(policy: &Policy) -> impl Iterator<Item = (String, String)> {
-    let limits = policy.rules.iter();
-    let limits = limits.map(|rule| (format!("limit {}", rule.name), rule.live.memory.to_string()));
+    let limits = policy.rules.iter().map(|rule| {
+        let units = (&rule.prices, &rule.settle, &rule.cost);
+        let settings = format!("{:?}", (rule.live.memory, units));
+        (format!("limit {}", rule.name), settings)
+    });
     let routes = policy.routes.iter();
     let routes = routes.map(|route| (format!("route {}", route.name), settings(route)));
     let upstreams = policy.upstreams.iter();
@@ -113,5 +116,60 @@ fn settings(route: &Route) -> String {
     );
     let body = (&route.pattern.body, route.body_max, &route.refusal);
     let path = (&route.strip_prefix, &route.add_prefix);
-    format!("{:?}", (response, headers, body, path))
+    let over_limit: Vec<_> = route.over_limit.iter().map(|over| over.model).collect();
+    format!("{:?}", (response, headers, body, path, over_limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_limit::Timestamp;
+
+    fn config(text: &str, secret: &str) -> Config {
+        let environment = |_: &str| Some(secret.to_owned());
+        tollgate_config::parse(text, "test", &environment, Timestamp::default())
+            .expect("a valid file")
+    }
+
+    /// The URL of keys and the conditions of a route may have one; the route that differs in it is named.
+    #[test]
+    fn changes_have_no_secret_of_the_environment() {
+        let file = |refresh: &str| {
+            format!(
+                "[identities.who]\nkey = \"jwt:sub\"\nwhen_missing = \"refuse\"\n\
+                 jwt = {{ keys = \"https://id.example.com/jwks?token=${{SECRET}}\", algorithms = [\"ES256\"], fetch = {{ refresh = \"{refresh}\" }} }}\n\
+                 [limits.each]\nrate = \"1/s\"\nper = \"who\"\n\
+                 [[routes]]\nmatch = {{ path = \"/a\", headers = {{ x-secret = \"${{SECRET}}\" }}, body = {{ \"json:key\" = \"${{SECRET}}\" }} }}\n\
+                 upstream = \"builtin:echo\"\nlimits = [\"each\"]\n"
+            )
+        };
+        let old = config(&file("10m"), "oldsecret");
+        let new = config(&file("20m"), "newsecret");
+        let changes = between(&old, &new);
+        let lines: Vec<String> = changes.iter().map(Change::to_string).collect();
+        let lines = lines.join("\n");
+        assert!(lines.contains("https://id.example.com/jwks,"), "{lines}");
+        let route = "+ route /a [x-secret] [json:key]: other settings";
+        assert!(lines.contains(route), "{lines}");
+        assert!(!lines.contains("oldsecret"), "{lines}");
+        assert!(!lines.contains("newsecret"), "{lines}");
+    }
+
+    #[test]
+    fn changes_of_what_a_response_settles_are_named() {
+        let file = |path: &str| {
+            format!(
+                "[limits.each]\nrate = \"100/s\"\nper = \"address\"\n\
+                 settle = {{ from = \"json:{path}\", estimate = 10, max = 20 }}\n\
+                 [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"each\"]\n"
+            )
+        };
+        let changes = between(&config(&file("used"), ""), &config(&file("spent"), ""));
+        let lines: Vec<String> = changes.iter().map(Change::to_string).collect();
+        assert!(
+            lines.contains(&"+ limit each: other settings".to_owned()),
+            "{lines:?}"
+        );
+        assert!(between(&config(&file("used"), ""), &config(&file("used"), "")).is_empty());
+    }
 }

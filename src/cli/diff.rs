@@ -49,7 +49,7 @@ pub(super) fn diff(args: &Diff) -> Ended {
                 text.push_str(&format!("{change}\n"));
             }
             if changes.is_empty() {
-                text.push_str("They mean the same.\n");
+                text.push_str("`check` says the same of both.\n");
             }
             if !new_buckets.is_empty() {
                 let names = new_buckets.join(", ");

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -23,6 +24,9 @@ pub(super) struct Gateway {
     pub(super) place: Place,
     /// How long it may take for a response, with the look-up of its name.
     pub(super) timeout: Duration,
+    /// The addresses of its name, first the one that took the last connection: all questions of a command
+    /// go to one process. Empty: the name is to be looked up.
+    pub(super) found: Mutex<Vec<SocketAddr>>,
 }
 
 /// Where an admin listener is.
@@ -167,12 +171,16 @@ impl Gateway {
                 });
             }
         };
-        let found = lookup_host(name).await;
-        let found =
-            found.map_err(|error| format!("no response: its name is not found: {error}"))?;
-        let found: Vec<SocketAddr> = found.map(reachable).collect();
+        // None is kept until one of them connects.
+        let mut found = std::mem::take(&mut *self.found.lock());
+        if found.is_empty() {
+            let looked_up = lookup_host(name).await;
+            let looked_up = looked_up
+                .map_err(|error| format!("no response: its name is not found: {error}"))?;
+            found.extend(looked_up.map(reachable));
+        }
         let mut why = "no response: its name has no address".to_owned();
-        for (place, address) in found.iter().enumerate() {
+        for (place, address) in found.clone().into_iter().enumerate() {
             if token.is_some_and(|token| token.for_address(Some(address.ip())).is_none()) {
                 why = NOT_SENT.to_owned();
                 continue;
@@ -181,6 +189,8 @@ impl Gateway {
             let share = until.saturating_duration_since(Instant::now()) / left;
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
+                    found.swap(0, place);
+                    *self.found.lock() = found;
                     return Ok(Connected {
                         stream: Box::pin(stream),
                         host: address.to_string(),
@@ -265,6 +275,7 @@ mod tests {
             name: "it".to_owned(),
             place: Place::named(place).expect("a listener"),
             timeout: Duration::from_millis(timeout),
+            found: Mutex::default(),
         }
     }
 
@@ -296,6 +307,27 @@ mod tests {
         for (all, one) in [("0.0.0.0:9", "127.0.0.1:9"), ("[::]:9", "[::1]:9")] {
             assert_eq!(reachable(all.parse().expect("an address")).to_string(), one);
         }
+    }
+
+    /// Each question asks the name itself only where no address is kept.
+    #[test]
+    fn gateway_name_is_looked_up_once_for_all_questions() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let asked = gateway(&address.to_string(), 50);
+        let _ = asked.text("/readyz");
+        assert_eq!(*asked.found.lock(), [address]);
+        // (Port 0 takes no connection.)
+        let unreachable = SocketAddr::from(([127, 0, 0, 1], 0));
+        let asked = gateway("127.0.0.1:0", 2_000);
+        *asked.found.lock() = vec![unreachable, address];
+        let accepted = std::thread::spawn(move || listener.accept().map(|_| listener));
+        let _ = asked.text("/readyz");
+        assert_eq!(*asked.found.lock(), [address, unreachable]);
+        // None of them takes a connection any more, so the name is looked up again.
+        drop(accepted.join().expect("no panic").expect("a client"));
+        let _ = asked.text("/readyz");
+        assert!(asked.found.lock().is_empty());
     }
 
     /// Its backlog takes the connection.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -24,6 +25,7 @@ pub(super) fn asked(
         name,
         place,
         timeout: Duration::from_millis(timeout.max(1)),
+        found: Mutex::default(),
     };
     if admin.is_empty() {
         let place = configured(config).map_err(Stop::Misuse)?;

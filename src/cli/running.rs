@@ -24,12 +24,14 @@ pub(super) fn log_level(args: &LogLevel) -> Ended {
         None => None,
     };
     let change = args.level.as_ref().map(|level| {
-        let body = serde_json::json!({
+        let mut body = serde_json::json!({
             "level": level,
             "reason": args.reason,
-            "for": args.lasts,
             "dry_run": args.dry_run,
         });
+        if let Some(lasts) = &args.lasts {
+            body["for"] = lasts.as_str().into();
+        }
         body.to_string()
     });
     let ask = |gateway: &Gateway| match &change {

@@ -15,14 +15,15 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::outbound::{Stream, exchange, over_tls};
-use tollgate_policy::identity::jwt::{KeysUrl, is_of_this_machine, may_be_fetched};
+use tollgate_policy::identity::jwt::{KeysUrl, is_of_this_machine, may_be_fetched, without_query};
 
 pub(super) async fn keys(from: &KeysUrl, tls: &Arc<ClientConfig>) -> Result<Bytes, String> {
     let document = get(&from.url, from, tls).await?;
     let Some(issuer) = &from.issuer else {
         return Ok(document);
     };
-    let url = jwks_uri(issuer, &document).map_err(|why| format!("{}: {why}", from.url))?;
+    let url = jwks_uri(issuer, &document)
+        .map_err(|why| format!("{}: {why}", without_query(&from.url)))?;
     get(&url, from, tls).await
 }
 
@@ -50,12 +51,15 @@ async fn get(first: &Uri, from: &KeysUrl, tls: &Arc<ClientConfig>) -> Result<Byt
     let mut url = first.clone();
     for _ in 0..=REDIRECTS_MAX {
         let answer = ask(&url, from, tls).await;
-        match answer.map_err(|why| format!("{url}: {why}"))? {
+        match answer.map_err(|why| format!("{}: {why}", without_query(&url)))? {
             Answer::Document(document) => return Ok(document),
             Answer::Redirect(to) => url = to,
         }
     }
-    Err(format!("{first}: more than {REDIRECTS_MAX} redirects"))
+    Err(format!(
+        "{}: more than {REDIRECTS_MAX} redirects",
+        without_query(first)
+    ))
 }
 
 async fn ask(url: &Uri, from: &KeysUrl, tls: &Arc<ClientConfig>) -> Result<Answer, String> {

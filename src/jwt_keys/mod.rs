@@ -25,7 +25,7 @@ use crate::app::state_file::{beside, private, replace_whole};
 use crate::own_thread::OwnThread;
 use tollgate_gateway::forward::tls::client_config;
 use tollgate_policy::Policy;
-use tollgate_policy::identity::jwt::{JwtPolicy, KeysUrl};
+use tollgate_policy::identity::jwt::{JwtPolicy, KeysUrl, without_query};
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::metrics::Samples;
 
@@ -311,7 +311,12 @@ impl Provider {
     async fn attempt(&self) {
         let timeout = Duration::from(self.from.settings.timeout);
         let fetched = tokio::time::timeout(timeout, fetch::keys(&self.from, &self.tls)).await;
-        let late = |_| Err(format!("{}: no response in {timeout:?}", self.from.url));
+        let late = |_| {
+            Err(format!(
+                "{}: no response in {timeout:?}",
+                without_query(&self.from.url)
+            ))
+        };
         let taken = fetched
             .unwrap_or_else(late)
             .and_then(|document| self.take(document));
@@ -348,7 +353,7 @@ impl Provider {
         let known = self.state.lock().document.clone();
         if known.is_none_or(|(known, _)| known != document) {
             let keys = self.jwt().replace_keys(&document);
-            let keys = keys.map_err(|why| format!("{url}: {why}"))?;
+            let keys = keys.map_err(|why| format!("{}: {why}", without_query(url)))?;
             tracing::info!(identity, keys, "new keys of its tokens are in force");
             let content = [url.to_string().as_bytes(), b"\n", &document].concat();
             let written = self

@@ -33,6 +33,8 @@ fn operator_token_of_the_environment_is_sent_over_no_network() {
 
     let gateway = Gateway::start(CONFIG);
     let admin = gateway.admin().to_string();
+    let (code, _, err) = program(&[&reset[..], &[&admin]].concat(), &[("TOLLGATE_TOKEN", "")]);
+    assert_eq!(code, Some(2), "{err}");
     let (code, _, err) = program(
         &[&reset[..], &[&admin]].concat(),
         &[("TOLLGATE_TOKEN", "two words")],

@@ -416,6 +416,12 @@ fn override_without_permission_is_refused_and_changes_nothing() {
 #[test]
 fn override_that_makes_no_sense_is_refused_with_the_reason() {
     let gateway = start(OPERATORS);
+    // One of several gateways, which may have nothing to lift.
+    let typo = json!({ "reason": "r", "limit": "serach", "in_store": true });
+    let lifted = lift(&gateway, &typo);
+    assert_eq!(lifted.status, 404);
+    let words = "no limit is called `serach`: did you mean `search`?";
+    assert!(lifted.text().contains(words), "{}", lifted.text());
     let numbers = |more: Value| {
         let mut body = json!({ "reason": "r", "limit": "search", "rate": "10/hour", "for": "1h" });
         let members = more.as_object().expect("an object").clone();

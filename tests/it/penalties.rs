@@ -106,7 +106,6 @@ fn penalty_blocks_a_key_says_so_everywhere_and_ends_when_it_said() {
     assert_eq!(again.header("retry-after"), Some("600"));
 }
 
-/// Those that are told in one line are counted in it.
 #[test]
 fn penalty_outlives_a_reset_and_other_numbers_and_is_shown_with_both() {
     let gateway = start("");

@@ -323,7 +323,9 @@ pub fn one_that_leases_is_killed(server: Server) {
         ask_on(scope, dying.port, 4, &stop, &granted);
         ask_on(scope, living.port, 4, &stop, &granted);
         let stops = Stops(&stop);
-        wait_until("use of more than the burst by both", || counted("both") >= 800);
+        wait_until("use of more than the burst by both", || {
+            counted("both") >= 800
+        });
         dying.process.kill();
         let (killed_at, before) = (Instant::now(), counted("killed"));
         while killed_at.elapsed() < Duration::from_secs(2) {

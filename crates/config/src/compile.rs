@@ -221,9 +221,9 @@ fn assemble(raw: &RawFile, loader: &Loader<'_>, context: &mut Context<'_>) -> Op
         .ok()?;
     let tests = validate::tests_table::tests(raw, &policy.identities, context);
     together::warn(raw, &policy, &server, context);
-    if loader.listen.is_none() {
-        together::unaddressed(&policy, &server, context);
-    }
+    let listen = context.place("server.listen");
+    let listen = listen.filter(|_| loader.listen.is_none());
+    together::unaddressed(&policy, &server, listen, context);
     // The mistake in `[store]` is reported. Shared limits cannot be built without a store.
     if store.is_none() && has_store {
         return None;

@@ -7,7 +7,7 @@ use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology, Word as _};
 use limits::{cost, limit};
 use tollgate_limit::{Algorithm, WhenDown, words};
-use tollgate_policy::identity::jwt::JwtPolicy;
+use tollgate_policy::identity::jwt::{JwtPolicy, without_query};
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
 use tollgate_policy::routes::{Route, RouteLimit, Target};
 use tollgate_policy::{Policy, Rule, Scope};
@@ -142,7 +142,7 @@ fn identity(index: usize, policy: &Policy, lines: &mut Vec<String>) {
     if let Some(from) = identity.jwt.as_ref().and_then(JwtPolicy::fetched_from) {
         line += &format!(
             "; a gateway fetches its keys from {}, every {} at least",
-            from.url,
+            without_query(&from.url),
             words::span(from.settings.refresh)
         );
     }

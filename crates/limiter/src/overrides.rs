@@ -1,5 +1,5 @@
 //! Overrides of operators: other numbers, no limit, or a block, for one key of a limit and until a
-//! moment. This module knows which are in force; [`super::resolve`] decides by them.
+//! moment. This module knows which are in force; [`super::decide`] decides by them.
 //!
 //! The table is replaced as a whole, by any thread, and is the same for every generation of a limiter: it
 //! names buckets by limit and key, never by the numbers of a policy. No key is hashed while there are none.

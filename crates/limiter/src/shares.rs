@@ -161,9 +161,7 @@ impl Shares {
         let index = claim.limit.index;
         let share = divided.shares.get(index)?.as_deref()?;
         let algorithm = &claim.limit.algorithm;
-        // The places of an outage are those of the limit, also for a key with an override.
-        let is_own =
-            claim.limit.algorithm.holds_places() || self.limits[index].algorithm == *algorithm;
+        let is_own = self.limits[index].algorithm == *algorithm;
         if is_own {
             return Some(Cow::Borrowed(share));
         }
@@ -176,13 +174,16 @@ impl Shares {
     /// Lowers a share to `most` units. (Until the store responds, it and the share gain at the same
     /// rate, so repeating this changes nothing.)
     fn hold_down(&self, divided: &Divided, claim: Claim<'_>, most: u64, now: Timestamp) {
-        if claim.limit.algorithm.holds_places() {
+        let above = || {
+            let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
+            let left = standings.first().map_or(0, |standing| standing.remaining());
+            left.saturating_sub(most)
+        };
+        if claim.limit.algorithm.holds_places() || above() == 0 {
             return;
         }
         let _one_at_a_time = self.holding.lock();
-        let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
-        let left = standings.first().map_or(0, |standing| standing.remaining());
-        let more = left.saturating_sub(most);
+        let more = above();
         if more > 0 {
             let charge = Settlement::new(claim.limit, claim.key, Change::Charge { more });
             divided.store.settle_at(&[charge], now);

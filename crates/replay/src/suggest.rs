@@ -158,6 +158,7 @@ struct AtRate {
     rate: Rate,
     /// The least burst with which no request is refused.
     all: u64,
+    /// The same without floods.
     ordinary: u64,
     /// The same of the requests that a limiter had admitted; `None`: it had refused none.
     admitted: Option<u64>,

@@ -1,10 +1,8 @@
-//! Formats addresses and escapes without `fmt`, which takes several times as long for every request.
+//! Formats addresses, and escapes characters, without `fmt`, which takes several times as long for every request.
 
 use std::net::Ipv4Addr;
 
-/// Appends the JSON escape of a character for which [`is_deceptive`] is true.
-///
-/// [`is_deceptive`]: tollgate_limit::printable::is_deceptive
+/// Appends the JSON escape of a control or deceptive character (up to U+FFFF).
 pub fn push_escaped(into: &mut Vec<u8>, character: char) {
     into.extend_from_slice(b"\\u");
     for shift in [12, 8, 4, 0] {

@@ -9,11 +9,12 @@ use super::recorded::Recorded;
 use super::{FORMAT, problem};
 use crate::admin::api::Problem;
 use crate::admin::audit::{Audit, Outcome};
-use crate::admin::changes::By;
+use crate::admin::changes::{By, chosen};
 use crate::admin::live::{Key, Live, Now};
 use crate::overrides::{Bucket, ChangeError, InForce};
 use tollgate_config::settings::Word as _;
-use tollgate_limit::Limit;
+use tollgate_limit::{Limit, Placement};
+use tollgate_policy::Rule;
 
 /// What is lifted of one bucket.
 struct Target<'t> {
@@ -35,6 +36,11 @@ impl Target<'_> {
         named
             .or(self.one.as_ref().map(|one| &*one.limit))
             .unwrap_or_default()
+    }
+
+    fn placement(&self) -> Option<Placement> {
+        let known = self.bucket.map(|bucket| bucket.limit.placement);
+        known.or(self.one.as_ref().map(|one| one.placement))
     }
 }
 
@@ -83,6 +89,10 @@ impl Live {
                 limits.push(limit);
             }
             if targets.is_empty() && in_force.is_empty() {
+                if wanted.limit.is_some() {
+                    let decides = |rule: &Rule| sought.decides(rule);
+                    chosen(&policy.rules, wanted.limit, decides, |_| None)?;
+                }
                 self.store_responds(&limits, &sought.key).await?;
                 let none = "no override and no penalty of this caller is in force";
                 if wanted.in_store.is_none() {
@@ -95,6 +105,8 @@ impl Live {
             bucket: None,
             one: Some(one),
         }));
+        // The local ones wait for no store, and a store that does not respond ends the change.
+        targets.sort_by_key(|target| target.placement() == Some(Placement::Shared));
         let mut audit = by.prepared()?;
         let mut limits = Vec::new();
         for target in targets {

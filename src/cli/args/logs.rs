@@ -110,7 +110,7 @@ pub(in crate::cli) struct Suggest {
     tollgate diff gateway.toml candidate.toml --log access.log\n  \
     tollgate diff gateway.toml candidate.toml --log access.log --fail-if 'keys_newly_refused > 1%'\n  \
     tollgate diff gateway.toml candidate.toml --log requests.csv --fields time=TIMESTAMP,key=user\n\n\
-    Exit code: 0 they mean the same, 1 they do not or one is not valid, 2 wrong use.\n\
+    Exit code: 0 no difference is known, 1 one is or one file is not valid, 2 wrong use.\n\
     With --fail-if: 0 no condition holds, whatever else the files say, 1 one does."
 )]
 pub(in crate::cli) struct Diff {

@@ -1,6 +1,6 @@
 //! What reading and checking share: the texts, the problems found, the environment and the files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
@@ -20,6 +20,8 @@ pub(crate) struct Context<'e> {
     pub(crate) problems: Problems,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) env: Env<'e>,
+    /// The strings of which a part came from the environment: they may be secrets.
+    pub(crate) from_environment: HashSet<String>,
     pub(crate) program: Program,
     /// The parts of the dotted name of what is being read.
     pub(crate) keys: Vec<String>,
@@ -39,6 +41,7 @@ impl<'e> Context<'e> {
             problems,
             files: Vec::new(),
             env,
+            from_environment: HashSet::new(),
             program: Program::Gateway,
             keys: Vec::new(),
             places: Some(HashMap::new()),

@@ -62,7 +62,12 @@ impl Text {
             return Some(text);
         }
         let errors = match interpolate(written, context.env) {
-            Ok(value) => return Some(text.with(value)),
+            Ok(value) => {
+                if !value.from_environment.is_empty() {
+                    context.from_environment.insert(value.value.clone());
+                }
+                return Some(text.with(value));
+            }
             Err(errors) => errors,
         };
         let key = context.keys.last().map_or("", String::as_str);

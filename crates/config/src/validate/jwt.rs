@@ -107,11 +107,12 @@ fn url(written: &At<Text>, of_issuer: bool, context: &mut Context<'_>) -> Option
         ),
         false => text.to_owned(),
     };
+    let shown = text.split('?').next().unwrap_or_default();
     let has_more = text.contains(['@', '#']) || of_issuer && text.contains('?');
     let read = whole.parse::<Uri>().ok().filter(|_| !has_more);
     let has_host = |url: &Uri| url.host().is_some_and(|host| !host.is_empty());
     let Some(url) = read.filter(has_host) else {
-        let title = format!("keys cannot be fetched from `{text}`");
+        let title = format!("keys cannot be fetched from `{shown}`");
         context
             .error(title, written.place, "this is no URL of a document")
             .help(match of_issuer {
@@ -121,7 +122,7 @@ fn url(written: &At<Text>, of_issuer: bool, context: &mut Context<'_>) -> Option
         return None;
     };
     if let Err(why) = may_be_fetched(&url) {
-        let title = format!("keys are not fetched from `{text}`");
+        let title = format!("keys are not fetched from `{shown}`");
         context
             .error(title, written.place, why)
             .help("https proves who sends them; http is for this machine: http://127.0.0.1:8080/");

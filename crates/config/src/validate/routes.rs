@@ -7,6 +7,7 @@ mod edits;
 mod over_limit;
 mod target;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::limits::Limits;
@@ -107,10 +108,10 @@ impl Compiler<'_, '_> {
             );
             }
         }
-        let name = at
-            .name
-            .get()
-            .map_or_else(|| own_name(&pattern), |name| name.as_str().to_owned());
+        let name = at.name.get().map_or_else(
+            || own_name(&pattern, &self.context.from_environment),
+            |name| name.as_str().to_owned(),
+        );
         Some(Route {
             name: Arc::from(name),
             pattern,
@@ -228,20 +229,21 @@ impl Compiler<'_, '_> {
 }
 
 /// The name of a route without a name in the file: its pattern, and the headers and parts of the body
-/// that distinguish it from another route with that pattern.
-fn own_name(pattern: &Pattern) -> String {
-    let mut name = pattern.to_string();
-    for (header, value) in &pattern.headers {
+/// that distinguish it from another route with that pattern. The name is in logs and pages, so it has
+/// no value of the environment, which may be a secret.
+fn own_name(pattern: &Pattern, from_environment: &HashSet<String>) -> String {
+    let headers = pattern.headers.iter().map(|(header, value)| {
         // A value that is not text is represented by its header alone.
-        match value.as_ref().and_then(|value| value.to_str().ok()) {
-            Some(value) => name.push_str(&format!(" [{header}: {value}]")),
-            None => name.push_str(&format!(" [{header}]")),
-        }
-    }
-    for (source, value) in &pattern.body {
-        match value {
-            Some(value) => name.push_str(&format!(" [{}: {value}]", source.words())),
-            None => name.push_str(&format!(" [{}]", source.words())),
+        let value = value.as_ref().and_then(|value| value.to_str().ok());
+        (header.to_string(), value)
+    });
+    let body = pattern.body.iter();
+    let body = body.map(|(source, value)| (source.words(), value.as_deref()));
+    let mut name = pattern.to_string();
+    for (what, value) in headers.chain(body) {
+        match value.filter(|value| !from_environment.contains(*value)) {
+            Some(value) => name.push_str(&format!(" [{what}: {value}]")),
+            None => name.push_str(&format!(" [{what}]")),
         }
     }
     name

@@ -158,8 +158,14 @@ fn is_priced(route: &Route, made_up: &[&Source], policy: &Policy) -> bool {
     })
 }
 
-/// Listeners of the file on which all clients have one address, or none.
-pub(crate) fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
+/// Listeners of the file on which all clients have one address, or none; `listen`: where the file names
+/// them.
+pub(crate) fn unaddressed(
+    policy: &Policy,
+    server: &Server,
+    listen: Option<Place>,
+    context: &mut Context<'_>,
+) {
     let is_by_address = |rule: &Rule| rule.scope.parts().contains(&ScopePart::Address);
     let by_address = policy.rules.iter().any(is_by_address);
     let trusted = !policy.address.trusted_proxies.is_empty();
@@ -173,7 +179,7 @@ pub(crate) fn unaddressed(policy: &Policy, server: &Server, context: &mut Contex
             .warning(title, place, "`trusted_proxies` is empty")
             .help("[address] trusted_proxies = [\"10.0.0.0/8\"] names the proxies whose headers are believed");
     }
-    let Some(place) = context.place("server.listen") else {
+    let Some(place) = listen else {
         return;
     };
     if !by_address || server.proxy_protocol {

@@ -5,7 +5,7 @@ mod of_response;
 mod tables;
 
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::of_body::from_body;
 pub(crate) use self::of_response::SettleSource;
@@ -199,18 +199,29 @@ fn status(text: &At<Text>, context: &mut Context<'_>) -> Option<StatusMatch> {
     number.map(|from| from..=if class { from + 99 } else { from })
 }
 
-forms! {
-    RefuseStatus -> StatusCode as u16 = |status, context| {
-        let read = CHOICES.into_iter().find(|choice| *choice == status.value);
+pub(crate) enum RefuseStatus {}
+
+impl Read for RefuseStatus {
+    type Value = StatusCode;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<StatusCode> {
+        let status = u16::read(node, context)?;
+        let read = CHOICES.into_iter().find(|choice| *choice == status);
         if read.is_none() {
-            let title = format!("a limit cannot refuse with status {}", status.value);
-            context.error(title, status.place, "429 or 402 was expected").help(
-                "429 says that requests come too fast, 402 that a budget is used up; a proxy that asks for decisions \
-                 gets another status by `refuse_status` of [decide]",
-            );
+            let title = format!("a limit cannot refuse with status {status}");
+            context
+                .error(title, node.place, "429 or 402 was expected")
+                .help(
+                    "429 says that requests come too fast, 402 that a budget is used up; a proxy that asks for decisions \
+                     gets another status by `refuse_status` of [decide]",
+                );
         }
         read
-    };
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "type": "integer", "enum": CHOICES.map(|choice| choice.as_u16()) })
+    }
 }
 
 const CHOICES: [StatusCode; 2] = [StatusCode::TOO_MANY_REQUESTS, StatusCode::PAYMENT_REQUIRED];

@@ -136,7 +136,10 @@ pub(crate) fn refusals(text: &str) -> Result<(u32, Micros), Flaw> {
         let label = "a number, `refusals in` and a duration were expected";
         return Err(flaw(0, text.len(), label));
     };
-    let count = number.parse::<u32>().ok();
+    let digits = number.trim_end();
+    // `parse` takes a sign, too.
+    let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let count = digits.parse::<u32>().ok().filter(|_| is_digits);
     let Some(count) = count.filter(|count| (1..=REFUSALS_MAX).contains(count)) else {
         let label = format!("a number from 1 to {REFUSALS_MAX} was expected here");
         return Err(flaw(0, number.len(), &label));

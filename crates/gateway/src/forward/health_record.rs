@@ -29,6 +29,8 @@ pub(super) struct HealthRecord {
 
 #[derive(Debug)]
 struct State {
+    /// What [`Incidents`] knows.
+    health: ServerHealth,
     /// How many requests in a row have failed.
     failures: u32,
     /// `None`: it is not ejected.
@@ -51,6 +53,7 @@ impl HealthRecord {
             health: upstream.health.clone(),
             calm: AtomicBool::new(true),
             state: Mutex::new(State {
+                health: ServerHealth::Up,
                 failures: 0,
                 ejected_until: None,
                 healthy: true,
@@ -84,9 +87,13 @@ impl HealthRecord {
             _ => ServerHealth::Up,
         };
         let calm = health == ServerHealth::Up && state.failures == 0 && state.back_since.is_none();
-        self.calm.store(calm, Ordering::Relaxed);
-        drop(state);
-        self.incidents.entered(health);
+        if self.calm.load(Ordering::Relaxed) != calm {
+            self.calm.store(calm, Ordering::Relaxed);
+        }
+        // Still locked: the healths are logged in their order.
+        if std::mem::replace(&mut state.health, health) != health {
+            self.incidents.entered(health);
+        }
         result
     }
 

@@ -109,13 +109,10 @@ impl Incidents {
         tracing::warn!(upstream, server, kind, error = %cause, unlogged, "an upstream's server failed");
     }
 
-    /// Records that the server is in `state` from now on; logged if that is new.
+    /// Records that the server is in `state` from now on, which is new, and logs it.
     pub(super) fn entered(&self, state: ServerHealth) {
         let mut history = self.history.lock();
         let before = std::mem::replace(&mut history.state, state);
-        if before == state {
-            return;
-        }
         history.since = Instant::now();
         let error = history
             .last_error

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Mutex as Locked;
 
 use super::*;
-use crate::{Deadline, Decision, Limiter};
+use crate::{Deadline, Decision, Effect, Limiter, Override};
 use tollgate_limit::{Draw, Kind, Micros, Standing, Terms, fixtures};
 use tollgate_store::StoreError;
 use tollgate_store::clock::Clock;
@@ -101,6 +101,10 @@ impl Store for Gone {
             .copied()
     }
 
+    fn bucket_hash(&self, _: &Limit, _: &[u8]) -> Option<u128> {
+        Some(1)
+    }
+
     fn substitute(&self, stand_in: Weak<dyn StandIn>) {
         *self.stand_in.lock().expect("not poisoned") = Some(stand_in);
     }
@@ -180,6 +184,44 @@ fn share_begins_with_at_most_its_part_of_the_store() {
         ),
         (10, 10)
     );
+}
+
+#[test]
+fn share_of_places_is_that_of_their_override() {
+    let terms = fixtures::terms(Kind::InFlight, 100, Micros::ZERO);
+    let limit = Arc::new(Limit {
+        placement: Placement::Shared,
+        ..fixtures::limit("jobs", &terms)
+    });
+    let limiter = Limiter::new(
+        &[Arc::clone(&limit)],
+        Arc::new(Gone::default()),
+        Clock::manual(START),
+        ColdStart::Full,
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let (claim, deadline) = ([Claim::new(&limit, b"k", 1)], Deadline::default());
+    let take = || {
+        let deciding = limiter.decide(&claim, START);
+        match runtime.block_on(deciding.finish(&deadline)) {
+            Decision::Allow(permit) => Some(permit),
+            _ => None,
+        }
+    };
+    for (places, share) in [(1, 1), (10, 5), (100, 50)] {
+        limiter.put_overrides([Override {
+            limit: Arc::clone(&limit.name),
+            placement: limit.placement,
+            bucket: limiter.bucket_hash(&limit, b"k").expect("a name"),
+            effect: Effect::Places(places),
+            since: START,
+            until: START.after(Micros::from_secs(60)),
+        }]);
+        let held: Vec<_> = std::iter::from_fn(take).take(200).collect();
+        assert_eq!(held.len(), share, "of {places}");
+    }
 }
 
 #[test]

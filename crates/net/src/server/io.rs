@@ -182,8 +182,9 @@ impl Io {
         state: Arc<State>,
         place: ConnectionSlot,
         window: Window,
+        header_bytes: usize,
     ) -> Self {
-        let (mut trailers, mut ahead) = (Trailers::new(), Vec::from(ahead));
+        let (mut trailers, mut ahead) = (Trailers::new(header_bytes), Vec::from(ahead));
         let instead = trailers.pass(&mut ahead, |bytes| window.took(bytes));
         Self {
             transport,

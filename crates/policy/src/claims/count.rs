@@ -23,7 +23,8 @@ impl Count {
     }
 }
 
-/// A status, or a class of them (`"5xx"`).
+/// A status, or a class of them (`"5xx"`). A file writes no other ranges, so reports print a range of
+/// more than one status as its class.
 pub type StatusMatch = RangeInclusive<u16>;
 
 /// Whether a response with this status is charged, by what a limit counts and after what it refunds.

@@ -324,6 +324,12 @@ impl JwtPolicy {
     }
 }
 
+/// A URL as reports and logs have it: its query may be a secret.
+pub fn without_query(url: &Uri) -> String {
+    let text = url.to_string();
+    text.split('?').next().unwrap_or_default().to_owned()
+}
+
 /// Whether keys may be fetched from there: over TLS, or from this machine.
 pub fn may_be_fetched(url: &Uri) -> Result<(), &'static str> {
     match (url.scheme_str(), url.host()) {

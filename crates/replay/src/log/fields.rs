@@ -1,7 +1,7 @@
 //! CSV and JSON lines by a mapping that the user gives: `--fields time=TIMESTAMP,cost=GeneratedTokens,key=..`.
 
 use super::json::{Object, text};
-use super::record::{Kind, Record, Text, given, is_method, without_port};
+use super::record::{Kind, Record, Text, given, is_method, status, without_port};
 use super::role::{Draft, Role};
 use super::time::Times;
 
@@ -83,6 +83,8 @@ impl Fields {
                     draft.take(role, &method.to_ascii_uppercase(), times)?;
                 }
                 (Some(client), Role::Client) => draft.take(role, without_port(&client), times)?,
+                // A tool writes `0` or `-1` where no response was sent.
+                (Some(text), Role::Status) => draft.record.status = status(&text),
                 (Some(text), _) => draft.take(role, &text, times)?,
                 (None, Role::Time | Role::Cost) => return None,
                 (None, _) => {}

@@ -39,6 +39,8 @@ pub(super) enum Role {
 pub(super) struct Draft<'a> {
     pub(super) record: Record<'a>,
     query: Option<Text<'a>>,
+    /// The host of the URL, where no column has one.
+    url_host: Option<Text<'a>>,
     arguments: Vec<u8>,
 }
 
@@ -77,16 +79,12 @@ impl<'a> Draft<'a> {
             Role::Path if record.target.is_empty() => {
                 let (host, path) = split_url(value);
                 record.target = whole(path);
-                if let Some(host) = host {
-                    record.host = owned(without_port(host));
-                }
+                self.url_host = host.and_then(|host| owned(without_port(host)));
             }
             Role::Query => self.query = owned(value),
             Role::Host if record.host.is_none() => record.host = owned(without_port(value)),
             Role::Status => record.status = Some(status(value)?),
-            Role::Sent if record.sent.is_none() && value != b"-" => {
-                record.sent = Some(number(value)?);
-            }
+            Role::Sent if record.sent.is_none() => record.sent = number(value),
             Role::Received => record.received = number(value),
             Role::Duration => record.duration = seconds(value),
             Role::Cost => record.cost = Some(number(value)?),
@@ -116,6 +114,7 @@ impl<'a> Draft<'a> {
         if !query.is_empty() && !target.contains(&b'?') {
             *target = [&**target, &b"?"[..], query].concat().into();
         }
+        self.record.host = self.record.host.or(self.url_host);
         self.record
     }
 }

@@ -129,15 +129,19 @@ fn requests(
     rejections: &[(&'static str, Exemplar)],
     to: &mut Samples,
 ) {
+    let responses = "Responses to clients, by route and status";
+    to.family("requests", responses, MetricType::Counter);
+    let durations = "Time from the end of a request's head to the end of its response, by route";
+    to.family("request_duration_seconds", durations, MetricType::Histogram);
+    let passed_on = "Requests that limits of a route refused and a later target of it took (over_limit), by route";
+    to.family("over_limit_requests", passed_on, MetricType::Counter);
     total.routes.each(|slot, cells| {
         let route = ("route", name(routes, slot));
-        let help = "Responses to clients, by route and status";
-        statuses(&cells.responses, "requests", help, route, to);
-        let help = "Time from the end of a request's head to the end of its response, by route";
+        statuses(&cells.responses, "requests", responses, route, to);
         let duration = cells.responses.duration.snapshot();
-        to.snapshot("request_duration_seconds", help, &[route], duration);
-        let help = "Requests that limits of a route refused and a later target of it took (over_limit), by route";
-        to.count("over_limit_requests", help, &[route], get(&cells.passed_on));
+        to.snapshot("request_duration_seconds", durations, &[route], duration);
+        let count = get(&cells.passed_on);
+        to.count("over_limit_requests", passed_on, &[route], count);
     });
     let help = "Time that the gateway itself added to a request";
     to.histogram("overhead_seconds", help, &[], &total.overhead);
@@ -157,19 +161,36 @@ fn requests(
 }
 
 fn upstream_requests(total: &WorkerCells, upstreams: &[Arc<str>], to: &mut Samples) {
+    let responses = "Responses of upstreams, by status";
+    to.family("upstream_requests", responses, MetricType::Counter);
+    let failures = "Requests to which an upstream gave no response, by reason";
+    to.family("upstream_failures", failures, MetricType::Counter);
+    let durations = "Time from sending a request to an upstream to the head of its response";
+    to.family(
+        "upstream_duration_seconds",
+        durations,
+        MetricType::Histogram,
+    );
     total.upstreams.each(|slot, cells| {
         let upstream = ("upstream", name(upstreams, slot));
-        let help = "Responses of upstreams, by status";
-        statuses(&cells.responses, "upstream_requests", help, upstream, to);
-        let help = "Requests to which an upstream gave no response, by reason";
-        to.family("upstream_failures", help, MetricType::Counter);
+        statuses(
+            &cells.responses,
+            "upstream_requests",
+            responses,
+            upstream,
+            to,
+        );
         cells.failures.each(|reason, count| {
             let labels = [upstream, ("reason", reason)];
-            to.count("upstream_failures", help, &labels, count);
+            to.count("upstream_failures", failures, &labels, count);
         });
-        let help = "Time from sending a request to an upstream to the head of its response";
         let duration = cells.responses.duration.snapshot();
-        to.snapshot("upstream_duration_seconds", help, &[upstream], duration);
+        to.snapshot(
+            "upstream_duration_seconds",
+            durations,
+            &[upstream],
+            duration,
+        );
     });
 }
 
@@ -232,7 +253,6 @@ fn statuses(
     whose: (&'static str, &str),
     to: &mut Samples,
 ) {
-    to.family(metric, help, MetricType::Counter);
     for (index, cell) in cells.codes.iter().enumerate() {
         let count = get(cell);
         if count > 0 {

@@ -103,7 +103,6 @@ impl Samples {
 
     /// Adds what a counter has counted; without a sample if that is nothing.
     pub(super) fn count(&mut self, name: Text, help: Text, labels: Labels<'_>, count: u64) {
-        self.family(name, help, MetricType::Counter);
         if count > 0 {
             self.counter(name, help, labels, count);
         }
@@ -117,7 +116,6 @@ impl Samples {
         labels: Labels<'_>,
         durations: Snapshot,
     ) {
-        self.family(name, help, MetricType::Histogram);
         if durations.count > 0 {
             self.push(name, help, labels, Value::Histogram(durations));
         }

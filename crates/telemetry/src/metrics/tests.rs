@@ -41,6 +41,24 @@ fn metrics_scrape_sums_the_counts_of_workers() {
 }
 
 #[test]
+fn metrics_scrape_before_the_first_request_describes_what_requests_count() {
+    let metrics = Metrics::new(0);
+    metrics.resolve(&["/a"], &["app"]);
+    let text = metrics.render(Format::OpenMetrics);
+    for family in [
+        "requests counter",
+        "request_duration_seconds histogram",
+        "over_limit_requests counter",
+        "upstream_requests counter",
+        "upstream_failures counter",
+        "upstream_duration_seconds histogram",
+    ] {
+        let line = format!("# TYPE tollgate_{family}\n");
+        assert!(text.contains(&line), "no `{line}` in\n{text}");
+    }
+}
+
+#[test]
 fn counters_carry_on_through_a_reload_and_the_end_of_a_worker() {
     let metrics = Metrics::new(0);
     let before = metrics.resolve(&["/a", "/b"], &[]);

@@ -31,7 +31,7 @@ impl Builder<'_, '_> {
             ("follow_upstream", "refund_on", given_back),
         ];
         if raw.lease().value {
-            let label = "every request asks the store whether another gateway has blocked its key";
+            let label = "a gateway may refuse a key while other gateways hold units of it";
             excluded.push(("penalty", "lease", label));
         }
         for (one, other, label) in excluded {

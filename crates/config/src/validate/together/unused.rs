@@ -65,7 +65,7 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     }
 }
 
-/// Tiers that no caller has.
+/// Tiers that no caller has, and tier limits on routes where no caller's tier is known.
 pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     // A list in a file of its own may name any tier when it is read again.
     let own_file = |index: usize| {
@@ -87,10 +87,36 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         })
     };
     for (tier, limits) in entries_of(&raw.tiers) {
-        let is_given = (0..policy.identities.len()).any(|index| gives(index, &tier.value));
-        if !is_given && !limits.entries.is_empty() {
-            let title = format!("no caller is of tier `{}`", tier.value);
-            context.warning(title, tier.place, "no list of callers names it");
+        if !(0..policy.identities.len()).any(|index| gives(index, &tier.value)) {
+            if !limits.entries.is_empty() {
+                let title = format!("no caller is of tier `{}`", tier.value);
+                context.warning(title, tier.place, "no list of callers names it");
+            }
+            continue;
+        }
+        for (limit, _) in &limits.entries {
+            let names = |route: &usize| {
+                policy.routes[*route]
+                    .all_limits()
+                    .any(|one| *policy.rules[one.rule].name == *limit.value)
+            };
+            let on: Vec<usize> = (0..policy.routes.len()).filter(names).collect();
+            let known = |route: &usize| {
+                policy
+                    .identities_of(*route)
+                    .iter()
+                    .any(|index| gives(*index, &tier.value))
+            };
+            if !on.is_empty() && !on.iter().any(known) {
+                let title = format!(
+                    "tier `{}` never changes limit `{}`",
+                    tier.value, limit.value
+                );
+                let label = "no route of this limit learns who the caller is";
+                context.warning(title, limit.place, label).help(
+                    "a caller's tier is known where a limit of the route is `per` the identity that lists the caller",
+                );
+            }
         }
     }
 }

@@ -42,6 +42,7 @@ fn sizes_need_units() {
 fn refusals_are_a_number_in_a_span() {
     let minute = Micros::from_secs(60);
     assert_eq!(refusals("20 refusals in 1m"), Ok((20, minute)));
+    assert_eq!(refusals("20  refusals in 1m"), Ok((20, minute)));
     assert_eq!(refusals("1 refusal in 60s"), Ok((1, minute)));
     for bad in [
         "",
@@ -49,6 +50,7 @@ fn refusals_are_a_number_in_a_span() {
         "20 in 1m",
         "0 refusals in 1m",
         "-1 refusals in 1m",
+        "+20 refusals in 1m",
         "1000001 refusals in 1m",
         "20 refusals",
         "20 refusals in",

@@ -48,7 +48,15 @@ impl<H: Handler> Setup<H> {
         let state = Arc::new(State::default());
         let window = Window::default();
         connection.window = Some(window.clone());
-        let io = Gathered::new(Io::new(transport, ahead, Arc::clone(&state), place, window));
+        let io = Io::new(
+            transport,
+            ahead,
+            Arc::clone(&state),
+            place,
+            window,
+            settings.header_bytes,
+        );
+        let io = Gathered::new(io);
         let served = Rc::new(Served {
             handler: Rc::clone(&acceptor.handler),
             connection: Rc::new(connection),

@@ -4,7 +4,7 @@
 //! The library refuses violations of the protocol itself, by resetting the stream or ending the
 //! connection, and does not report them. The error code is in the frame, so it is counted here. The
 //! library also does not report the rest of the connection's window, which is the granted bytes
-//! minus the received ones.
+//! minus the received ones (which `trailers.rs` counts).
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameEvent {

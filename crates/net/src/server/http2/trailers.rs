@@ -1,5 +1,5 @@
-//! Finds trailers with pseudo-headers in the input of an HTTP/2 client. They are malformed (RFC
-//! 9113 8.1), but the protocol library silently drops such fields.
+//! Finds trailers with pseudo-headers in the input of an HTTP/2 client, and reports its DATA frames.
+//! Such trailers are malformed (RFC 9113 8.1), but the protocol library silently drops the fields.
 
 use std::borrow::Cow;
 
@@ -10,6 +10,8 @@ pub(crate) struct Trailers {
     unread: usize,
     /// The beginning of a frame's header or of a header block.
     held: Vec<u8>,
+    /// The library ends the connection of a client whose header block is larger.
+    block_max: usize,
     /// The position in that block of the first frame that is not complete.
     next: usize,
     names: RecentNames,
@@ -20,10 +22,14 @@ pub(crate) struct Trailers {
 }
 
 impl Trailers {
-    pub(crate) fn new() -> Self {
+    /// `header_bytes`: the size of a header list that the library advertises.
+    pub(crate) fn new(header_bytes: usize) -> Self {
         Self {
             unread: PREFACE,
             held: Vec::new(),
+            // The library accepts HEADERS, as many CONTINUATION frames as hold a quarter more than
+            // the list (but always 5), and the last one. One more is the room for frame headers.
+            block_max: header_bytes / 4 * 5 + 8 * (FRAME + PAYLOAD_MAX),
             next: 0,
             names: RecentNames::default(),
             highest: 0,
@@ -71,7 +77,7 @@ impl Trailers {
             }
             match self.check_block(&mut input[at..]) {
                 Some(length) => at += length,
-                None if input.len() - at > BLOCK_MAX => self.lost = true,
+                None if input.len() - at > self.block_max => self.lost = true,
                 None if !self.lost => return at,
                 None => {}
             }
@@ -84,7 +90,8 @@ impl Trailers {
     fn check_block(&mut self, input: &mut [u8]) -> Option<usize> {
         loop {
             let header = Header::at(input, self.next)?;
-            if self.next > 0 && header.kind != CONTINUATION {
+            let is_interrupted = self.next > 0 && header.kind != CONTINUATION;
+            if is_interrupted || header.length > PAYLOAD_MAX {
                 self.lost = true;
                 return None;
             }
@@ -130,7 +137,8 @@ impl Header {
     }
 }
 
-/// The fields in these frames, HEADERS and what continues it; `None`: the padding is malformed.
+/// The fields that the library decodes of these frames, HEADERS and what continues it; `None`: the
+/// padding is malformed.
 fn block(mut frames: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut block = Cow::Borrowed(&[][..]);
     while let Some(header) = Header::at(frames, 0) {
@@ -143,7 +151,11 @@ fn block(mut frames: &[u8]) -> Option<Cow<'_, [u8]>> {
                 _ => usize::from(*fields.split_off_first()?),
             };
             if header.flags & PRIORITY != 0 {
-                fields.split_off(..PRIORITY_BYTES)?;
+                // The library resets a stream that depends on itself, and does not decode its block.
+                let priority = fields.split_off(..PRIORITY_BYTES)?;
+                if u32::from_be_bytes(*priority.first_chunk()?) & !RESERVED == header.stream {
+                    return Some(Cow::default());
+                }
             }
             fields = fields.get(..fields.len().checked_sub(padding)?)?;
         }
@@ -258,12 +270,12 @@ const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
 /// The length of a priority before the fields.
 const PRIORITY_BYTES: usize = 5;
-/// The first bit of a stream's number is reserved.
+/// The first bit of a stream's number is reserved; in a priority it means an exclusive dependency.
 const RESERVED: u32 = 1 << 31;
 /// The bytes before a client's first frame (RFC 9113 3.4).
 const PREFACE: usize = 24;
-/// The largest block: more than the library accepts, which then ends the connection.
-const BLOCK_MAX: usize = 256 << 10;
+/// The library ends the connection of a client whose frame has a longer payload.
+const PAYLOAD_MAX: usize = 16 << 10;
 /// The number of names in the static table (RFC 7541 appendix A).
 const STATIC_NAMES: usize = 61;
 /// The first of them are pseudo-headers.
@@ -274,8 +286,18 @@ mod tests {
     use super::*;
 
     fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-        let length = u8::try_from(payload.len()).expect("short");
-        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+        let length = u32::try_from(payload.len()).expect("short");
+        let [_, a, b, c] = length.to_be_bytes();
+        [&[a, b, c, kind, flags, 0, 0, 0, stream], payload].concat()
+    }
+
+    const HEADER_BYTES: usize = 64 << 10;
+
+    /// A follower after the preface.
+    fn begun(header_bytes: usize) -> Trailers {
+        let mut trailers = Trailers::new(header_bytes);
+        trailers.pass(&mut [b'x'; PREFACE], |_| ());
+        trailers
     }
 
     #[test]
@@ -320,7 +342,7 @@ mod tests {
             expected[flags] &= !END_STREAM;
         }
         for size in 1..=wire.len() {
-            let (mut trailers, mut passed, mut data) = (Trailers::new(), Vec::new(), 0);
+            let (mut trailers, mut passed, mut data) = (Trailers::new(HEADER_BYTES), Vec::new(), 0);
             for piece in wire.chunks(size) {
                 let mut piece = piece.to_vec();
                 let instead = trailers.pass(&mut piece, |length| data += length);
@@ -332,20 +354,56 @@ mod tests {
 
     #[test]
     fn trailers_block_that_does_not_end_is_not_kept_beyond_its_bound() {
-        let mut trailers = Trailers::new();
-        trailers.pass(&mut [b'x'; PREFACE], |_| ());
+        let mut trailers = begun(HEADER_BYTES);
         trailers.pass(&mut frame(HEADERS, 0, 1, &[0x82]), |_| ());
-        for _ in 0..2 * BLOCK_MAX / 255 {
+        for _ in 0..2 * trailers.block_max / 255 {
             trailers.pass(&mut frame(CONTINUATION, 0, 1, &[0; 255]), |_| ());
-            assert!(trailers.held.len() <= BLOCK_MAX);
+            assert!(trailers.held.len() <= trailers.block_max);
         }
         assert!(trailers.lost && trailers.held.is_empty());
     }
 
     #[test]
+    fn trailers_after_the_largest_block_that_the_library_accepts_are_followed() {
+        for header_bytes in [8 << 10, 64 << 10, 100_000, 1 << 20] {
+            let mut trailers = begun(header_bytes);
+            let full = [0x82; PAYLOAD_MAX];
+            trailers.pass(&mut frame(HEADERS, 0, 1, &full), |_| ());
+            // As `calc_max_continuation_frames` of `h2` counts them.
+            let least = (header_bytes / PAYLOAD_MAX).max(1);
+            for _ in 0..(least + least / 4).max(5) {
+                trailers.pass(&mut frame(CONTINUATION, 0, 1, &full), |_| ());
+            }
+            trailers.pass(&mut frame(CONTINUATION, END_HEADERS, 1, &full), |_| ());
+            assert!(trailers.held.is_empty() && !trailers.lost, "{header_bytes}");
+            let mut data = 0;
+            trailers.pass(&mut frame(DATA, 0, 1, b"body"), |length| data += length);
+            assert_eq!(data, 4, "{header_bytes}");
+        }
+    }
+
+    #[test]
+    fn trailers_frame_that_is_too_long_is_passed_at_once() {
+        let mut trailers = begun(HEADER_BYTES);
+        let mut long = frame(HEADERS, END_HEADERS, 1, &[0x82; PAYLOAD_MAX + 1]);
+        assert_eq!(trailers.pass(&mut long[..FRAME], |_| ()), None);
+    }
+
+    #[test]
+    fn trailers_block_of_a_stream_that_depends_on_itself_is_not_decoded() {
+        let mut trailers = begun(HEADER_BYTES);
+        // `:path: /a` would go into the table.
+        let block = [0x80, 0, 0, 1, 9, 0x44, 2, b'/', b'a'];
+        for (stream, names) in [(1, 0), (3, 1)] {
+            let mut headers = frame(HEADERS, END_HEADERS | PRIORITY, stream, &block);
+            assert_eq!(trailers.pass(&mut headers, |_| ()), None);
+            assert_eq!(trailers.names.0, names, "{stream}");
+        }
+    }
+
+    #[test]
     fn trailers_of_an_interrupted_block_are_passed_at_once() {
-        let mut trailers = Trailers::new();
-        trailers.pass(&mut [b'x'; PREFACE], |_| ());
+        let mut trailers = begun(HEADER_BYTES);
         let mut block = frame(HEADERS, 0, 1, &[0x82]);
         assert_eq!(trailers.pass(&mut block, |_| ()), Some(Vec::new()));
         let mut other = frame(DATA, 0, 1, b"x");

@@ -44,3 +44,35 @@ fn log_columns_by_mapping_are_read() {
         assert!(Pattern::new(bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn log_columns_without_a_status_or_with_two_hosts_are_read() {
+    let mapping = "time=t,path=url,host=host,status=status";
+    let options = Options {
+        fields: Some(Fields::parse(mapping).expect("a mapping")),
+        ..Options::default()
+    };
+    let text = "t,url,host,status\n\
+                1431857103,http://a.example/x,b.example,200\n\
+                1431857103,http://a.example/x,-,0\n\
+                1431857103,/x,b.example,000\n\
+                1431857103,/x,b.example,-1\n\
+                1431857103,/x,b.example,-\n";
+    let mut rows = Vec::new();
+    let survey = read_text(text.as_bytes(), &options, |record, _| {
+        let host = record.host.as_deref().map(String::from_utf8_lossy);
+        rows.push((host.unwrap_or_default().into_owned(), record.status));
+    });
+    assert_eq!((survey.requests, survey.unreadable), (5, 0));
+    let row = |host: &str, status| (host.to_owned(), status);
+    assert_eq!(
+        rows,
+        [
+            row("b.example", Some(200)),
+            row("a.example", None),
+            row("b.example", None),
+            row("b.example", None),
+            row("b.example", None),
+        ]
+    );
+}
