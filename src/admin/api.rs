@@ -136,8 +136,7 @@ impl Change {
     }
 }
 
-/// Makes a change in a task of its own, so that a client that leaves cannot make one without its
-/// record.
+/// Makes a change in a task of its own, so that a client that leaves cannot make one without its record.
 pub(super) async fn alone(change: impl Future<Output = Answer> + Send + 'static) -> Answer {
     let broke_off = "the change broke off";
     tokio::spawn(change)

@@ -108,8 +108,7 @@ pub(super) fn chosen<'r>(
     Ok(vec![rule])
 }
 
-/// Leaves out the limits that another gateway of their store is asked for; returns the notes that say
-/// so.
+/// Leaves out the limits that another gateway of their store is asked for; returns the notes that say so.
 pub(super) fn left_to_others(rules: &mut Vec<&Rule>, wanted: &Wanted<'_>) -> Vec<String> {
     let is_mine = |rule: &&Rule| wanted.is_for(rule.live.placement);
     let others = rules.iter().filter(|rule| !is_mine(rule));

@@ -63,8 +63,7 @@ pub struct Judged {
     pub then: Option<Level>,
     /// The block or the penalty that refused its key then; `null`: none did.
     pub blocked: Option<Blocked>,
-    /// How it stands now, for a request of the same cost; under the numbers of an override that has
-    /// some.
+    /// How it stands now, for a request of the same cost; under the numbers of an override that has some.
     pub now: Now,
     #[serde(rename = "override")]
     pub overridden: Option<Overridden>,

@@ -76,8 +76,7 @@ pub struct KeyCount {
     pub key: Key,
     /// The tier whose numbers applied at the last event.
     pub tier: Option<String>,
-    /// Requests lost, or with `near` requests that left at most a fifth of the units; never too
-    /// small.
+    /// Requests lost, or with `near` requests that left at most a fifth of the units; never too small.
     pub count: u64,
     /// By how much `count` may be too large.
     pub count_error: u64,

@@ -89,8 +89,7 @@ pub struct Level {
     pub currency: Option<String>,
     /// Whether the bucket could pay the cost.
     pub admits: bool,
-    /// Milliseconds until it can pay the cost, rounded up; `null`: it can, or no wait is known to
-    /// help.
+    /// Milliseconds until it can pay the cost, rounded up; `null`: it can, or no wait is known to help.
     pub admits_in_ms: Option<u64>,
     /// The same moment, without other draws.
     pub admits_at: Option<String>,

@@ -1,5 +1,4 @@
-//! `/api/v1/log-level`: the least serious message of the operations log, changed while the gateway
-//! runs.
+//! `/api/v1/log-level`: the least serious message of the operations log, changed while the gateway runs.
 
 use std::sync::Arc;
 use std::time::Duration;

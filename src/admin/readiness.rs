@@ -105,8 +105,7 @@ impl Readiness {
         self.require_each(name, move || vec![(name.to_owned(), condition())]);
     }
 
-    /// As [`Readiness::require`], for several conditions, each with a name of its own, under one
-    /// `name`.
+    /// As [`Readiness::require`], for several conditions, each with a name of its own, under one `name`.
     pub fn require_each(
         &self,
         name: &'static str,

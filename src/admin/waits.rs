@@ -82,8 +82,7 @@ impl Live {
     }
 
     /// Looks at a bucket of `limit` that was filled until a look sees it full, which it returns.
-    /// `notice` tells the other gateways, in a task of its own, so that it takes no time from the
-    /// response.
+    /// `notice` tells the other gateways, in a task of its own, so that it takes no time from the response.
     pub(super) async fn confirmed<T, L: Future<Output = Option<T>>>(
         &self,
         limit: &Limit,

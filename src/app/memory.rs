@@ -56,8 +56,7 @@ pub(crate) fn of_refusals(config: &Config) -> Option<u64> {
         .map(|_| refusals::MEMORY as u64)
 }
 
-/// The warning if full tables and all connections leave less than a quarter of the process's memory
-/// limit.
+/// The warning if full tables and all connections leave less than a quarter of the process's memory limit.
 pub(crate) fn note(config: &Config) -> Option<String> {
     let full = of_tables(&config.policy.limits)
         + of_connections(config.server.bounds.connections)

@@ -120,8 +120,7 @@ impl Core {
         });
     }
 
-    /// If every route refuses without the store, the gateway is ready only while the store
-    /// responds.
+    /// If every route refuses without the store, the gateway is ready only while the store responds.
     pub(super) fn require_store(&self) {
         let current = Arc::clone(&self.gateway.current);
         self.readiness.require("store", move || {

@@ -19,8 +19,7 @@ pub enum ConfigSource {
         path: PathBuf,
         /// The address of the gateway; `None`: as in the file.
         listen: Option<Listener>,
-        /// The address of the admin listener; `None`: as in the file; `Some(None)`: no admin
-        /// listener.
+        /// The address of the admin listener; `None`: as in the file; `Some(None)`: no admin listener.
         admin: Option<Option<Listener>>,
     },
     /// A text; `name` identifies it in messages, and its directory is the base of relative paths.

@@ -99,8 +99,7 @@ impl Reloads {
 }
 
 impl Core {
-    /// Loads the configuration again once its file is stable, and puts it in force; returns a
-    /// summary.
+    /// Loads the configuration again once its file is stable, and puts it in force; returns a summary.
     pub(super) fn reload(&self) -> Result<String, String> {
         let mut reloads = self.reloads.lock();
         reloads.watch.settle(pause);
@@ -385,8 +384,7 @@ fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
     .collect()
 }
 
-/// The settings of the admin listener that are in force after a reload: only the operators are new
-/// ones.
+/// The settings of the admin listener that are in force after a reload: only the operators are new ones.
 fn with_operators_of(old: &Config, new: &Config) -> Admin {
     Admin {
         operators: new.admin.operators.clone(),

@@ -1,5 +1,4 @@
-//! The process around a gateway: signals, the service manager, the descriptor limit, the operations
-//! log.
+//! The process around a gateway: signals, the service manager, the descriptor limit, the operations log.
 
 use std::backtrace::BacktraceStatus;
 use std::io::{IsTerminal, Write as _};
@@ -37,8 +36,7 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
         .enable_all()
         .build()
         .map_err(StartError::system("the runtime cannot be started"))?;
-    // Installed before anything listens: from here on no signal is lost or ends the process
-    // halfway.
+    // Installed before anything listens: from here on no signal is lost or ends the process halfway.
     let mut signals = {
         let _inside = runtime.enter();
         Signals::new().map_err(StartError::system("signals cannot be received"))?

@@ -1,5 +1,4 @@
-//! Starts a gateway. Steps that can fail for their input come before the first connection is
-//! accepted.
+//! Starts a gateway. Steps that can fail for their input come before the first connection is accepted.
 
 use std::io;
 use std::rc::Rc;

@@ -243,8 +243,7 @@ fn saved(file: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Saves the local buckets if a state file is configured. If that fails the mark stays, as after a
-/// crash.
+/// Saves the local buckets if a state file is configured. If that fails the mark stays, as after a crash.
 pub(super) fn save(config: &Config, limiter: &Limiter<Backend>, mark: Option<Mark>) {
     let Some((file, mark)) = config.server.state_file.as_ref().zip(mark) else {
         return;

@@ -29,8 +29,7 @@ impl RunningGateway {
         // Reserve part of the drain time for logging the requests that are cut off.
         let span = whole - LAST_WORDS.min(whole / 8);
         let handed_over = self.has_handed_over();
-        // The next process already serves, so there is time. Otherwise an operator waits for the
-        // end.
+        // The next process already serves, so there is time. Otherwise an operator waits for the end.
         let grace = if handed_over {
             span - span / 8
         } else {

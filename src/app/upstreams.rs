@@ -30,8 +30,7 @@ pub(super) fn status(
     upstreams.collect()
 }
 
-/// A condition for each server. None of them makes the gateway unready: that would not repair an
-/// upstream.
+/// A condition for each server. None of them makes the gateway unready: that would not repair an upstream.
 pub(super) fn conditions(
     health: &UpstreamHealth,
     policy: &Policy,

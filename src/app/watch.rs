@@ -86,8 +86,7 @@ impl Watch {
     }
 
     /// Waits until two checks with `pause` between them find the same contents, so that no
-    /// half-written file is read; gives up after [`TRIES`] checks. Returns the files that changed
-    /// meanwhile.
+    /// half-written file is read; gives up after [`TRIES`] checks. Returns the files that changed meanwhile.
     pub(crate) fn settle(&mut self, pause: impl Fn()) -> Vec<PathBuf> {
         let mut changed = Vec::new();
         if self.is_empty() {

@@ -24,8 +24,7 @@ pub(super) fn find(take_over: bool) -> io::Result<Origin> {
     })
 }
 
-/// The sockets that a service manager holds for this process (sd_listen_fds(3)): `LISTEN_FDS`,
-/// `LISTEN_PID`.
+/// The sockets that a service manager holds for this process (sd_listen_fds(3)): `LISTEN_FDS`, `LISTEN_PID`.
 fn activated() -> io::Result<Vec<Inherited>> {
     let mut handed = ListenFd::from_env();
     let mut sockets = Vec::with_capacity(handed.len());

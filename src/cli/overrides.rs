@@ -1,5 +1,4 @@
-//! `tollgate key raise`, `block` and `lift`: other numbers, no limit or a block for one caller, until a
-//! moment.
+//! `tollgate key raise`, `block` and `lift`: other numbers, no limit or a block for one caller, until a moment.
 
 use std::fmt::Write;
 

@@ -91,8 +91,7 @@ fn standard_input(args: &Run) -> Result<ConfigSource, String> {
     Ok(ConfigSource::Text { text, name })
 }
 
-/// A listener that replaces the file's, in the same notation; certificates can be set only in the
-/// file.
+/// A listener that replaces the file's, in the same notation; certificates can be set only in the file.
 fn listener(option: &str, written: &str) -> Result<Listener, String> {
     if written.starts_with("https:") {
         return Err(format!(

@@ -143,8 +143,7 @@ impl JwtKeys {
         Arc::clone(&self.0.running.lock().providers)
     }
 
-    /// The providers for a policy, which gets the keys that are known; those of others are fetched
-    /// once.
+    /// The providers for a policy, which gets the keys that are known; those of others are fetched once.
     fn providers(&self, policy: &Arc<Policy>) -> Result<Providers, String> {
         let before = self.in_force();
         let mut list = Vec::new();
@@ -262,8 +261,7 @@ impl Provider {
         self.state.lock().document.is_none()
     }
 
-    /// Takes over what the provider before knew, if it was the same URL, or the document of the run
-    /// before.
+    /// Takes over what the provider before knew, if it was the same URL, or the document of the run before.
     fn adopt(&self, before: Option<State>) {
         let mut state = before.unwrap_or_default();
         let kept = || Some((self.kept()?, 0));

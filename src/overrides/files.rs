@@ -1,6 +1,5 @@
 //! The files of overrides: those of limits in the process, and what the store told last of its own. A
-//! gateway that starts while its store does not respond obeys the latter, so that a blocked key stays
-//! blocked.
+//! gateway that starts while its store does not respond obeys the latter, so that a blocked key stays blocked.
 
 use std::fs;
 use std::io::{self, Read, Write};

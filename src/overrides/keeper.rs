@@ -15,8 +15,7 @@ use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::Override;
 use tollgate_store::{Document as StoreDocument, clock::Clock};
 
-/// How often, and after what time, a start looks whether a store that responds has told its
-/// overrides.
+/// How often, and after what time, a start looks whether a store that responds has told its overrides.
 const FIRST_LOOKS: u32 = 250;
 const FIRST_LOOK_EVERY: Duration = Duration::from_millis(2);
 

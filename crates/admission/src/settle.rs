@@ -162,8 +162,7 @@ impl Owed {
     }
 
     /// Settles by what a trusted program reports in place of a response: its status, and the cost
-    /// for each limit. Where it reports nothing, what the limit says of responses without a cost
-    /// applies.
+    /// for each limit. Where it reports nothing, what the limit says of responses without a cost applies.
     pub fn on_report(
         self,
         permit: &mut Permit,

@@ -80,8 +80,7 @@ fn checked(store: &Store) -> Result<Checked, String> {
 }
 
 /// Opens the store and waits for its first connection; later it reconnects by itself. `limits` are
-/// those that use the store: the audit checks whether it could lose their state, and refuses it
-/// then.
+/// those that use the store: the audit checks whether it could lose their state, and refuses it then.
 pub fn open(
     store: Option<&Store>,
     limits: &[Arc<Limit>],

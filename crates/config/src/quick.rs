@@ -42,8 +42,7 @@ pub(crate) fn by_option(problem: &Problem, sources: &Sources) -> String {
     format!("{option}: {}", problem.words())
 }
 
-/// As a TOML string with exactly this value: a JSON string is one, and `${` must not be read as a
-/// variable.
+/// As a TOML string with exactly this value: a JSON string is one, and `${` must not be read as a variable.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::String(text.replace("${", "$${")).to_string()
 }

@@ -75,8 +75,7 @@ pub fn read(name: &str, text: &str) -> Result<(Vec<RateLimitFile>, Vec<Mistake>)
     Ok(of_documents(&documents))
 }
 
-/// The same of documents that have been parsed; those without a domain are left out, with a
-/// mistake.
+/// The same of documents that have been parsed; those without a domain are left out, with a mistake.
 pub fn of_documents(documents: &[Node]) -> (Vec<RateLimitFile>, Vec<Mistake>) {
     let mut mistakes = Mistakes::default();
     let files = documents

@@ -1,5 +1,4 @@
-//! The report that `tollgate check` prints for a valid file: every limit in words, and what applies
-//! where.
+//! The report that `tollgate check` prints for a valid file: every limit in words, and what applies where.
 
 mod limits;
 

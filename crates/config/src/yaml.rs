@@ -125,8 +125,7 @@ pub fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Appends the documents of `text`, the file `name`. `left`: how many more nodes are read
-/// ([`MOST`]).
+/// Appends the documents of `text`, the file `name`. `left`: how many more nodes are read ([`MOST`]).
 pub fn read(
     name: &str,
     text: &str,

@@ -74,13 +74,11 @@ pub struct RequestTarget {
     /// The length of the Host's name if that is in normal form (`plain_host` in
     /// `tollgate_policy::descriptor`); `None`: it must be parsed.
     pub plain_host: Option<usize>,
-    /// Its absolute form, as sent to a proxy (HTTP/1 only: over HTTP/2 every request names its
-    /// authority).
+    /// Its absolute form, as sent to a proxy (HTTP/1 only: over HTTP/2 every request names its authority).
     pub absolute: Option<Absolute>,
     /// Whether it came through another gateway or proxy.
     pub via: bool,
-    /// Whether it asked for an upgrade by extended CONNECT; it has been converted to the HTTP/1.1
-    /// form.
+    /// Whether it asked for an upgrade by extended CONNECT; it has been converted to the HTTP/1.1 form.
     pub bridged: bool,
     /// Whether it is OPTIONS or TRACE and ends here (`Max-Forwards: 0`).
     pub last_hop: bool,

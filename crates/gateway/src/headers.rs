@@ -238,8 +238,7 @@ fn options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The headers that Connection lists, besides those that every proxy removes. A peer must not remove
-/// framing and routing headers (RFC 9110 7.6.1: a sender MUST NOT list fields meant for all
-/// recipients).
+/// framing and routing headers (RFC 9110 7.6.1: a sender MUST NOT list fields meant for all recipients).
 pub fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
     let common = |option: &&[u8]| {
         [&b"close"[..], b"keep-alive", b"te", b"upgrade"]

@@ -76,8 +76,7 @@ tollgate_policy::labels! {
 
 impl Rejection {
     /// The response, without quota headers. `id` is the id of the decision, which is also in the
-    /// log; `own` is the form that the route or the file chooses, used if a limit or its store
-    /// refuses.
+    /// log; `own` is the form that the route or the file chooses, used if a limit or its store refuses.
     pub fn response(
         &self,
         form: &RefusalForm,

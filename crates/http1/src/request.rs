@@ -1,5 +1,4 @@
-//! Reads the head of a request: its line, its headers, and the framing of the body (RFC 9112 3, 6,
-//! 9.3).
+//! Reads the head of a request: its line, its headers, and the framing of the body (RFC 9112 3, 6, 9.3).
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};

@@ -58,8 +58,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Whether another head follows for the same request. 101 is final: the connection changes its
-    /// protocol.
+    /// Whether another head follows for the same request. 101 is final: the connection changes its protocol.
     pub fn is_interim(&self) -> bool {
         self.parts.status.is_informational() && !self.switches()
     }

@@ -52,8 +52,7 @@ impl Kind {
 
 impl Lines {
     /// Returns the headers of `head`, whose lines these are, unparsed, with the framing that they
-    /// announce. `None`: `head` is unchanged and must be parsed, which also finds all of its
-    /// errors.
+    /// announce. `None`: `head` is unchanged and must be parsed, which also finds all of its errors.
     pub fn verbatim(&mut self, head: &mut BytesMut) -> Option<(Verbatim, Framing)> {
         let (mut framing, mut dated) = (Framing::default(), false);
         let (mut gaps, mut gap) = ([(0, 0); GAPS], 0);

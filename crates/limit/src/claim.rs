@@ -49,8 +49,7 @@ pub struct Standing {
     /// Time until the bucket is full, or its window ends.
     pub reset: Micros,
     /// The effective window, `t` in the `RateLimit` header: the time in which the rate yields
-    /// `remaining`; with nothing left, the time to the next unit; for windows, the time to their
-    /// end.
+    /// `remaining`; with nothing left, the time to the next unit; for windows, the time to their end.
     pub effective: Micros,
     /// The end of the window that a draw of now belongs to, by the clock of the store that decided. A
     /// draw that waits belongs to the window in which it is due. Of a log: the moment at which the draw
@@ -194,8 +193,7 @@ pub enum Change {
     /// The real cost was lower, or does not count: give back `units`, never above the burst.
     Refund { units: u64 },
     /// Like [`Change::Refund`], but only to the window of the grant, while that counts: its units are
-    /// no units of another window. This is checked where the bucket is, however late the refund
-    /// arrives.
+    /// no units of another window. This is checked where the bucket is, however late the refund arrives.
     RefundWithin {
         units: u64,
         /// When the window of the grant ends, by the store's clock ([`Standing::window_end`]).

@@ -77,8 +77,7 @@ impl Algorithm {
     }
 }
 
-/// The state of the buckets, without charging: each verdict is what a draw of that cost would get
-/// now.
+/// The state of the buckets, without charging: each verdict is what a draw of that cost would get now.
 pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) -> Vec<Standing> {
     let standing = |(claim, state): (&Claim<'_>, &Option<State>)| {
         let algorithm = claim.limit.algorithm.under(claim.conditions);

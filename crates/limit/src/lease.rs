@@ -210,8 +210,7 @@ impl Leased {
         self.level = grown(bucket, self.level, out, now);
     }
 
-    /// Draws `cost` units at `now` from the units that are not leased; returns whether they were
-    /// available.
+    /// Draws `cost` units at `now` from the units that are not leased; returns whether they were available.
     pub fn draw(&mut self, bucket: &TokenBucket, cost: u64, now: Timestamp) -> bool {
         self.refill(bucket, now);
         let granted = cost <= self.whole_units(bucket);

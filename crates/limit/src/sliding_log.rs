@@ -5,8 +5,7 @@
 //! waited in a queue: each is due when as many units before it have expired. So a response's cost
 //! never disappears with its period.
 //!
-//! A grant at t counts until t + period, exclusive: a request that waits until that moment is
-//! admitted.
+//! A grant at t counts until t + period, exclusive: a request that waits until that moment is admitted.
 
 use std::collections::VecDeque;
 
@@ -255,8 +254,7 @@ impl SlidingLog {
     /// Corrects an earlier grant. A charge counts as of now, and no longer than a grant; where
     /// grants are settled, it queues instead. A refund is taken from the oldest grants, whichever
     /// grant it was for: the remaining grants are the later ones, so nothing leaves the log earlier
-    /// than it would have. It is dropped while a request may be waiting (see
-    /// [`super::TokenBucket::settle`]).
+    /// than it would have. It is dropped while a request may be waiting (see [`super::TokenBucket::settle`]).
     pub fn settle(&self, log: &mut Log, change: Change, now: Timestamp) {
         let from = log.last().map_or(now, |last| last.max(now));
         match change {

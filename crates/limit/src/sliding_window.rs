@@ -200,8 +200,7 @@ impl SlidingWindow {
 
     /// Corrects an earlier grant; `None`: no count is left. A charge goes with its window; where
     /// grants are settled, what exceeds the quota continues in the following windows. A refund is taken
-    /// from the window that it names, or else from the current window first, then from the previous
-    /// one.
+    /// from the window that it names, or else from the current window first, then from the previous one.
     pub fn settle(&self, state: Option<Pair>, change: Change, now: Timestamp) -> Option<Pair> {
         let pair = self.current(state, now);
         let settled = match change {

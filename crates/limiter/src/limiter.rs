@@ -44,8 +44,7 @@ impl<S: Store> Limiter<S> {
     /// A limiter for `limits`, restored from a snapshot written by [`Limiter::save`].
     ///
     /// # Errors
-    /// When the snapshot cannot be used. Then start with [`Limiter::new`] and the configured
-    /// `cold_start`.
+    /// When the snapshot cannot be used. Then start with [`Limiter::new`] and the configured `cold_start`.
     pub fn restored(
         limits: &[Arc<Limit>],
         shared: Arc<S>,

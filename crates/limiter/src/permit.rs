@@ -390,8 +390,7 @@ pub enum Cause {
     /// The upstream alone, or the route's target in its place: it responded, or did not accept.
     Upstream,
     /// The upstream, which did not respond in time to a request that it received completely. It may
-    /// have done all of its work, so a charge for that work stays; only a count of requests is
-    /// lowered.
+    /// have done all of its work, so a charge for that work stays; only a count of requests is lowered.
     Silence,
     /// The upstream, by a response that began before the request had arrived completely, or that a
     /// deadline of the request may have ended. The caller may have caused it: the response can raise

@@ -197,8 +197,7 @@ impl Drop for Awake {
 }
 
 /// The number of idle connections of one worker that may stay ready for their next request, for a
-/// second at most. Such a connection keeps the future of its work, and buffers that are larger than
-/// usual.
+/// second at most. Such a connection keeps the future of its work, and buffers that are larger than usual.
 pub(crate) const AWAKE_MAX: usize = 128;
 /// The number of task slots that an idle worker keeps.
 const KEPT_TASKS: usize = 1024;

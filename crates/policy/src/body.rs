@@ -188,8 +188,7 @@ fn lacks_usage(facts: &BodyFacts) -> bool {
         && options.is_none_or(|member| *member == Member::default())
 }
 
-/// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the
-/// body's.
+/// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the body's.
 pub(super) fn check_query(asked: WantedFacts, query: Option<&str>) -> Result<(), BodyFlaw> {
     let is_said = |name: &str| {
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))

@@ -1,5 +1,4 @@
-//! The facts of one request with which routes are matched and keys are made. Limits are not known
-//! here.
+//! The facts of one request with which routes are matched and keys are made. Limits are not known here.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -40,8 +39,7 @@ impl Peer {
 #[derive(Debug)]
 pub struct Descriptor<'r> {
     pub method: &'r Method,
-    /// The requested host: lower case, without port or trailing dot; empty when the request names
-    /// none.
+    /// The requested host: lower case, without port or trailing dot; empty when the request names none.
     pub host: Cow<'r, str>,
     /// The path, decoded and normalised, for matching routes. Never forwarded.
     pub path: Cow<'r, str>,

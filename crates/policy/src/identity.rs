@@ -1,5 +1,4 @@
-//! Resolves identities: their sources, and the fallback when a key is missing or unknown. Knows no
-//! limits.
+//! Resolves identities: their sources, and the fallback when a key is missing or unknown. Knows no limits.
 
 pub mod address;
 pub mod callers;
@@ -111,8 +110,7 @@ pub enum IdentityReason {
     Unknown,
     #[error("the token is refused: {0}")]
     Token(#[from] JwtError),
-    /// The token was not verified before, and no signature was to be verified. Never reported to a
-    /// client.
+    /// The token was not verified before, and no signature was to be verified. Never reported to a client.
     #[error("the token has not been verified")]
     Unverified,
     #[error("the key is ambiguous: {0}")]

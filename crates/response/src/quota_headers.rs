@@ -174,8 +174,7 @@ impl QuotaFields {
     }
 
     /// The limit that the legacy headers describe, which can report only one: of those that refused
-    /// the one with the longest wait, otherwise the one with the smallest remaining fraction of its
-    /// quota.
+    /// the one with the longest wait, otherwise the one with the smallest remaining fraction of its quota.
     fn decisive<'t>(&self, report: &'t Report<'_>) -> Option<(&Described, &'t Fact<'t>)> {
         let described = |fact: &'t Fact<'t>| Some((self.limits.get(fact.limit)?, fact));
         let known = report.facts.iter().filter_map(described);

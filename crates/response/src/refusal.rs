@@ -248,8 +248,7 @@ impl<'r> Refusal<'r> {
                 HeaderValue::from_static(EXPOSED),
             );
             headers.insert(VARY, HeaderValue::from_static("Origin"));
-            // A script that sent cookies may read that it must wait, but not whether its user is
-            // known.
+            // A script that sent cookies may read that it must wait, but not whether its user is known.
             if !matches!(self.reason, Reason::Unidentified(_)) {
                 headers.insert(
                     ACCESS_CONTROL_ALLOW_CREDENTIALS,

@@ -12,8 +12,7 @@
 //! and puts the units back unless it is granted: all or nothing, also in a cluster, where the
 //! buckets may be on different servers. A lease that is returned meanwhile is returned without them,
 //! and they follow. If there is no unit here, the request asks the store for all of its claims at once.
-//! A cluster cannot do that, so there the request waits for a lease of as many units as requests wait
-//! for.
+//! A cluster cannot do that, so there the request waits for a lease of as many units as requests wait for.
 
 mod draw;
 mod held;
@@ -37,8 +36,7 @@ use tollgate_limit::{Micros, Timestamp};
 
 /// The number of locks over which the table is spread.
 const SHARDS: usize = 16;
-/// Buckets in one shard. Above this number requests ask the store. 16 x 1024 x about 250 bytes: 4
-/// MiB.
+/// Buckets in one shard. Above this number requests ask the store. 16 x 1024 x about 250 bytes: 4 MiB.
 const SHARD_MAX: usize = 1024;
 /// A bucket with less demand than this during the life of a lease is not leased: a lease costs a call,
 /// and another one if the demand ends.

@@ -67,8 +67,7 @@ impl Outlet {
     }
 
     /// Writes complete lines, after the rest of a partly written line. An error says how many of
-    /// `lines` were not written; a partly written line is finished by the next write, and not
-    /// counted.
+    /// `lines` were not written; a partly written line is finished by the next write, and not counted.
     pub(super) fn write(&mut self, lines: &[u8], progress: &Progress) -> Result<(), Lost> {
         if !self.unfinished.is_empty() {
             let unfinished = std::mem::take(&mut self.unfinished);

@@ -76,8 +76,7 @@ impl Builder {
     /// Makes the layer.
     ///
     /// # Errors
-    /// All mistakes at once, in the text that the builder has written; or why the store cannot be
-    /// used.
+    /// All mistakes at once, in the text that the builder has written; or why the store cannot be used.
     pub fn build(self) -> Result<RateLimitLayer, Error> {
         RateLimitLayer::new(LimitsSource::Builder(Box::new(self)), Clock::system())
     }

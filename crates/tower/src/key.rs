@@ -26,8 +26,7 @@ impl Key {
     }
 
     /// Each client address by itself. The layer must know addresses
-    /// ([`RateLimitLayer::peer`](super::RateLimitLayer::peer)); without one all requests share a
-    /// bucket.
+    /// ([`RateLimitLayer::peer`](super::RateLimitLayer::peer)); without one all requests share a bucket.
     pub fn address() -> Self {
         Self::new("address")
     }

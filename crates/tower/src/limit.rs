@@ -165,8 +165,7 @@ impl Limit {
         self.set("store", "\"local\"")
     }
 
-    /// Sets a key of the file's `[limits]` to a value in TOML. The reference of the file has all
-    /// keys.
+    /// Sets a key of the file's `[limits]` to a value in TOML. The reference of the file has all keys.
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.entries.retain(|(known, _)| known != key);

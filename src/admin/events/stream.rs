@@ -16,8 +16,7 @@ use super::super::api::{Answer, Problem, typed};
 use super::super::guard::is_of_another_site;
 use super::{READERS_MAX, Subscription};
 
-/// Responds with the events from now on, or after the event that the request names. `cut` ends the
-/// connection.
+/// Responds with the events from now on, or after the event that the request names. `cut` ends the connection.
 pub(in crate::admin) async fn respond(
     State(options): State<Arc<Options>>,
     Extension(cut): Extension<Arc<Notify>>,

@@ -45,8 +45,7 @@ impl RunningGateway {
     /// waiting clients. Requests in progress continue here; [`RunningGateway::drain`] ends them.
     /// `announce` receives the new process's id when only its death can still make the handover
     /// fail, and this process's id if that happens. Blocks the thread.
-    /// The error: why the new process did not take over; then it has ended, and this one serves as
-    /// before.
+    /// The error: why the new process did not take over; then it has ended, and this one serves as before.
     pub fn hand_over(&self, anew: &Anew, announce: &dyn Fn(u32)) -> Result<u32, String> {
         if std::process::id() == 1 {
             return Err(
@@ -200,8 +199,7 @@ fn memory_file() -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 
-/// Starts the new process. No copy of its end of the socket stays here, so that its death is
-/// noticed.
+/// Starts the new process. No copy of its end of the socket stays here, so that its death is noticed.
 fn start(anew: &Anew, there: UnixStream) -> io::Result<Child> {
     Command::new(&anew.program)
         .args(&anew.arguments)
@@ -213,8 +211,7 @@ fn start(anew: &Anew, there: UnixStream) -> io::Result<Child> {
         .spawn()
 }
 
-/// The time for the new process to read the configuration and open its stores; this process serves
-/// meanwhile.
+/// The time for the new process to read the configuration and open its stores; this process serves meanwhile.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// The time for a reload that is under way to end.
 const RELOADED_WITHIN: Duration = Duration::from_secs(5);

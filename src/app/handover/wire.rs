@@ -145,8 +145,7 @@ const RECEIVE_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 const SEND_FLAGS: SendFlags = SendFlags::empty();
 #[cfg(not(target_os = "linux"))]
 const RECEIVE_FLAGS: RecvFlags = RecvFlags::empty();
-/// The largest message: both processes are ours, so this only prevents a bug from taking all
-/// memory.
+/// The largest message: both processes are ours, so this only prevents a bug from taking all memory.
 const MESSAGE_MAX: u32 = 64 << 20;
 /// Linux passes at most 253 at once.
 const AT_ONCE: usize = 128;

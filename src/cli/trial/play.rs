@@ -201,8 +201,7 @@ fn headers(test: &TestCase, sent: &Sent) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// Every request with its time, in the order of time; requests of the same time in the order of the
-/// file.
+/// Every request with its time, in the order of time; requests of the same time in the order of the file.
 fn in_order(all_sent: &[Sent]) -> Vec<(Micros, &Sent)> {
     let mut all = Vec::new();
     for sent in all_sent {

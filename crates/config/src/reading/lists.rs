@@ -135,8 +135,7 @@ impl<T: Read> Read for Vec<T> {
     }
 }
 
-/// A table whose keys the user chooses: names of limits, headers and similar. In the order of the
-/// file.
+/// A table whose keys the user chooses: names of limits, headers and similar. In the order of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Named<T> {
     pub(crate) entries: Vec<(At<String>, At<T>)>,

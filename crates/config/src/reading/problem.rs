@@ -86,8 +86,7 @@ impl Problem {
 pub enum Unset {
     #[default]
     Refused,
-    /// A value is assumed, and [`crate::Config::assumed`] names the variable: for places without
-    /// secrets.
+    /// A value is assumed, and [`crate::Config::assumed`] names the variable: for places without secrets.
     Assumed,
 }
 
@@ -129,8 +128,7 @@ impl Problems {
         names
     }
 
-    /// The problems to report for those variables if the configuration cannot be built without
-    /// them.
+    /// The problems to report for those variables if the configuration cannot be built without them.
     pub(crate) fn unset(&self) -> Vec<Problem> {
         self.missing
             .iter()

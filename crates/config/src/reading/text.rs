@@ -38,8 +38,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Reads a string; `wanted` describes what the key accepts, for the message if it is not a
-    /// string.
+    /// Reads a string; `wanted` describes what the key accepts, for the message if it is not a string.
     pub(crate) fn read_as(
         node: Node<'_>,
         context: &mut Context<'_>,
@@ -90,8 +89,7 @@ impl Text {
                 }
             }
         }
-        // A value can be assumed only if no other key depends on it; other values count as
-        // unreadable.
+        // A value can be assumed only if no other key depends on it; other values count as unreadable.
         let free = secret || context.name() == "store.url";
         let value = Self {
             from_environment: std::iter::once(0..ASSUMED.len()).collect(),

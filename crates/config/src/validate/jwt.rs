@@ -64,8 +64,7 @@ pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtP
     JwtPolicy::new(settings, &content).map_err(report).ok()
 }
 
-/// Where the keys are fetched from; `None`: they are not. `Some(None)`: that is wrong, which was
-/// reported.
+/// Where the keys are fetched from; `None`: they are not. `Some(None)`: that is wrong, which was reported.
 fn fetched_from(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<Option<KeysUrl>> {
     let by_url = raw.keys.get().filter(|keys| keys.as_str().contains("://"));
     let Some(written) = by_url.or(raw.discovery.get()) else {

@@ -65,8 +65,7 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
     })
 }
 
-/// The trusted authorities and our certificate for the store's TLS; an error with a URL without
-/// TLS.
+/// The trusted authorities and our certificate for the store's TLS; an error with a URL without TLS.
 fn tls(raw: &RawStore, url: Option<&At<Secret>>, context: &mut Context<'_>) -> StoreTls {
     let (certificate, key) = (&raw.client_certificate, &raw.client_key);
     let at = |key: &str| context.place(&format!("store.{key}"));

@@ -55,8 +55,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     warn_of_penalties(raw, policy, context);
 }
 
-/// An upstream at one of the gateway's own listeners: every request would return until it is
-/// refused.
+/// An upstream at one of the gateway's own listeners: every request would return until it is refused.
 fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let own = |address: &ServerAddress| {
         server
@@ -158,8 +157,7 @@ fn is_priced(route: &Route, made_up: &[&Source], policy: &Policy) -> bool {
     })
 }
 
-/// Listeners of the file on which all clients have one address, or none; `listen`: where the file names
-/// them.
+/// Listeners of the file on which all clients have one address, or none; `listen`: where the file names them.
 pub(crate) fn unaddressed(
     policy: &Policy,
     server: &Server,

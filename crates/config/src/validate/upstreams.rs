@@ -13,8 +13,7 @@ use tollgate_policy::{Rule, SettleFrom};
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
     pub(crate) list: Vec<Arc<Upstream>>,
-    /// Whether egress mode is on: upstreams then get their own name as Host unless the file sets
-    /// another.
+    /// Whether egress mode is on: upstreams then get their own name as Host unless the file sets another.
     egress: bool,
 }
 

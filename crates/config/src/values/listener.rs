@@ -67,8 +67,7 @@ forms! {
     };
 }
 
-/// The listeners of `list` that could be read; reports an empty list, and listeners that are the
-/// `same`.
+/// The listeners of `list` that could be read; reports an empty list, and listeners that are the `same`.
 pub(crate) fn each_once<T: Clone>(
     list: &At<Vec<At<Option<T>>>>,
     same: impl Fn(&T, &T) -> bool,

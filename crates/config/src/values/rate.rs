@@ -129,8 +129,7 @@ impl Read for Rate {
 
 pub(crate) fn rate(text: &str) -> Result<Rate, Flaw> {
     read(text).map_err(|flaw| {
-        // A rate in another product's syntax gets a suggestion in our syntax, if the suggestion is
-        // valid.
+        // A rate in another product's syntax gets a suggestion in our syntax, if the suggestion is valid.
         match slips::of_rate(text).filter(|ours| read(ours).is_ok()) {
             Some(ours) => Flaw {
                 help: Some(format!("write \"{ours}\"")),

@@ -1,5 +1,4 @@
-//! One draw for requests that are decided together, and for a request by limit: all are charged or
-//! none.
+//! One draw for requests that are decided together, and for a request by limit: all are charged or none.
 
 use http::{Request, StatusCode};
 use serde_json::{Value, json};

@@ -43,8 +43,7 @@ pub(super) struct Facts {
 }
 
 impl Original {
-    /// The request with these facts and `headers`, without headers that are of the request for the
-    /// decision.
+    /// The request with these facts and `headers`, without headers that are of the request for the decision.
     pub(super) fn new(facts: Facts, mut headers: HeaderMap, listener: &Arc<Address>) -> Self {
         for name in NOT_OF_THE_ORIGINAL {
             headers.remove(name);

@@ -15,8 +15,7 @@ use tollgate_limiter::Cause;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blame {
-    /// The party that caused it. Every outcome that a request can be crafted to cause is the
-    /// client's.
+    /// The party that caused it. Every outcome that a request can be crafted to cause is the client's.
     pub cause: Cause,
     pub sign: ServerSign,
 }
@@ -129,8 +128,7 @@ impl ClientsPart<'_> {
     }
 
     /// Whether the client's deadline may be the reason for a 504: it has passed, or is so near that the
-    /// upstream may give up because of it. Otherwise one client could eject every server with short
-    /// deadlines.
+    /// upstream may give up because of it. Otherwise one client could eject every server with short deadlines.
     fn is_hurried(self) -> bool {
         let hurries = |deadline: CallersDeadline| deadline.is_near() || deadline.is_due();
         self.deadline.is_some_and(hurries)

@@ -84,8 +84,7 @@ tollgate_policy::labels! {
 pub(crate) type FramePoll = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 impl BodyError {
-    /// The error to report for a request whose body failed: if the body broke off, the client is
-    /// gone.
+    /// The error to report for a request whose body failed: if the body broke off, the client is gone.
     pub(crate) const fn of_request(&self) -> Self {
         match self {
             Self::TooBig => Self::TooBig,

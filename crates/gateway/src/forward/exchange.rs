@@ -1,5 +1,4 @@
-//! Sends one request to a server and receives its response, over the version of HTTP that the server
-//! speaks.
+//! Sends one request to a server and receives its response, over the version of HTTP that the server speaks.
 
 mod http1;
 mod http2;

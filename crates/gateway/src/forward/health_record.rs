@@ -187,8 +187,7 @@ impl HealthRecord {
         state.back_since = Some(now).filter(|_| !self.slow_start.is_zero());
     }
 
-    /// Whether a server that came back accepts this request; its share grows with time, from a
-    /// tenth.
+    /// Whether a server that came back accepts this request; its share grows with time, from a tenth.
     fn takes_its_share(&self, state: &mut State, now: Instant) -> bool {
         let since = state.back_since.map(|back| now.duration_since(back));
         let Some(since) = since.filter(|since| *since < self.slow_start) else {

@@ -20,8 +20,7 @@ use tollgate_net::client::Client;
 use tollgate_net::timers::within;
 
 /// A connection, run by a task of its own; also asked for the server's limit on streams. `None` if
-/// it has ended: it is dropped then, because only that tells the senders that no more requests are
-/// accepted.
+/// it has ended: it is dropped then, because only that tells the senders that no more requests are accepted.
 type Connection =
     Rc<RefCell<Option<Pin<Box<http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>>>>>>;
 
@@ -232,8 +231,7 @@ impl StreamSlot {
         self.lane.sender.clone()
     }
 
-    /// Whether no byte was received on the connection since this place was taken: it is stuck, not
-    /// slow.
+    /// Whether no byte was received on the connection since this place was taken: it is stuck, not slow.
     pub(super) fn is_silent(&self) -> bool {
         self.lane.ear.heard.get() == self.heard
     }

@@ -1,6 +1,5 @@
 //! A request body whose beginning is kept until the response begins, so that it can be sent again
-//! if the server has not processed it: on another HTTP/2 connection, after GOAWAY or
-//! REFUSED_STREAM.
+//! if the server has not processed it: on another HTTP/2 connection, after GOAWAY or REFUSED_STREAM.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

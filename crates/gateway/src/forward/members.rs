@@ -72,8 +72,7 @@ impl Members {
             .filter_map(|(index, server)| Name::of(index, server, &upstream.name))
             .collect();
         for name in &names {
-            // Use the last answer of another configuration or worker: the resolver may have failed
-            // since.
+            // Use the last answer of another configuration or worker: the resolver may have failed since.
             name.addresses
                 .replace(health.answers.last(&name.host, name.port));
         }

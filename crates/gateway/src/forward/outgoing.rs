@@ -89,8 +89,7 @@ pub(super) fn prepare(
             via,
         ));
     } else if defaults.egress {
-        // The upstream must not learn the client or its user, and credentials for this proxy end
-        // here.
+        // The upstream must not learn the client or its user, and credentials for this proxy end here.
         head.headers.remove(PROXY_AUTHORIZATION);
         headers::drop_forwarding(&mut head.headers);
     } else {

@@ -67,8 +67,7 @@ impl Pool {
     /// Waits for a slot.
     ///
     /// # Errors
-    /// [`ForwardError::Overloaded`] if too many requests already wait, or if the wait took too
-    /// long.
+    /// [`ForwardError::Overloaded`] if too many requests already wait, or if the wait took too long.
     pub async fn slot(self: &Rc<Self>) -> Result<Slot, ForwardError> {
         if let Some(free) = self.free.get().checked_sub(1) {
             self.free.set(free);

@@ -25,8 +25,7 @@ pub(super) fn header(
     out
 }
 
-/// The header supports only one address family, so an IPv4 end beside an IPv6 one becomes a mapped
-/// address.
+/// The header supports only one address family, so an IPv4 end beside an IPv6 one becomes a mapped address.
 fn one_family(from: SocketAddr, to: SocketAddr) -> ProxiedAddress {
     let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     let mapped = |end: SocketAddr| match end.ip() {

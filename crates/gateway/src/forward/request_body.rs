@@ -47,8 +47,7 @@ impl RequestBody {
     }
 
     /// Wraps `incoming`: passes at most `most` bytes. `gated`: none passes before [`Progress::open`]. A
-    /// client slower than `min_rate` fails. Bytes are counted in `received`; trailers in `guarded` are
-    /// dropped.
+    /// client slower than `min_rate` fails. Bytes are counted in `received`; trailers in `guarded` are dropped.
     pub(super) fn new(
         incoming: Inbound,
         most: Option<u64>,
@@ -68,8 +67,7 @@ impl RequestBody {
         (Self(Content::Once(source)), progress)
     }
 
-    /// Keeps the bytes that are sent, so that they can be sent again; `None` if there is nothing to
-    /// keep.
+    /// Keeps the bytes that are sent, so that they can be sent again; `None` if there is nothing to keep.
     pub(super) fn keep(&mut self) -> Option<Rc<KeptBody>> {
         let Content::Once(source) = std::mem::take(&mut self.0) else {
             return None;

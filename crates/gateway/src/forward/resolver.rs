@@ -73,8 +73,7 @@ impl Answers {
         }
     }
 
-    /// The last good answer for `host`, with `port`; empty if there is none. Removes expired
-    /// entries.
+    /// The last good answer for `host`, with `port`; empty if there is none. Removes expired entries.
     pub(super) fn last(&self, host: &str, port: u16) -> Vec<SocketAddr> {
         let (known, now) = (&mut *self.known.lock(), Instant::now());
         known.retain(|_, answer| answer.until > now);

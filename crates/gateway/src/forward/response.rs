@@ -111,8 +111,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Returns the connection to the pool if it is ready for the next request, and closes it
-    /// otherwise.
+    /// Returns the connection to the pool if it is ready for the next request, and closes it otherwise.
     pub(super) fn end(mut self) {
         if self.connection.is_reusable() {
             self.slot.pool.put(self.connection);

@@ -79,8 +79,7 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    /// The upstream may accept nothing for `idle` between two pieces of the body that reports to
-    /// `progress`.
+    /// The upstream may accept nothing for `idle` between two pieces of the body that reports to `progress`.
     pub(super) fn new(progress: Rc<Progress>, idle: Micros) -> Self {
         Self {
             progress,

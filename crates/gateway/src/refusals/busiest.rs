@@ -25,8 +25,7 @@ pub struct Busy {
     /// The first event since there was none for ten seconds.
     pub since: Timestamp,
     pub last: Timestamp,
-    /// The moment from which the key is admitted again, as of the last event; `None`: it is not
-    /// known.
+    /// The moment from which the key is admitted again, as of the last event; `None`: it is not known.
     pub until: Option<Timestamp>,
     pub cost: u64,
 }

@@ -121,8 +121,7 @@ pub struct RefusedRequest {
     pub route: Option<usize>,
     pub caller: Option<String>,
     pub tier: Option<String>,
-    /// The target of its route whose limits refused it: 0 is its own, the others those of
-    /// `over_limit`.
+    /// The target of its route whose limits refused it: 0 is its own, the others those of `over_limit`.
     pub target: usize,
     /// What each limit decided, in the order of the route, each before its candidate.
     pub limits: Vec<JudgedLimit>,
@@ -293,8 +292,7 @@ impl Refusals {
         found
     }
 
-    /// The number of admitted requests that left at most a fifth of the units, by limit, since the
-    /// start.
+    /// The number of admitted requests that left at most a fifth of the units, by limit, since the start.
     pub fn near_totals(&self) -> HashMap<Arc<str>, u64> {
         let mut sums: HashMap<Arc<str>, u64> = HashMap::new();
         for worker in self.workers() {

@@ -166,8 +166,7 @@ impl<'s> Driver<'_, 's> {
         self.context.account.route = Some(matched.route);
         let routes = &self.snapshot.policy.routes;
         let accepted = if request.is_unread() && request.asked.routes() {
-            // The body selects the route, so only a length that every possible route refuses is
-            // refused.
+            // The body selects the route, so only a length that every possible route refuses is refused.
             let possible = request.asking.iter().chain([&matched.route]);
             let possible = possible.map(|route| &routes[*route]);
             checks::check_length(self.snapshot, possible, self.body_length())
@@ -262,8 +261,7 @@ pub(crate) fn describe<'r>(
         .map_err(Rejection::Unmatchable)
 }
 
-/// Counts a request among the waiting ones until dropped, so that every way the wait can end is
-/// counted.
+/// Counts a request among the waiting ones until dropped, so that every way the wait can end is counted.
 struct Waiting<'c>(&'c AtomicUsize);
 
 impl Drop for Waiting<'_> {

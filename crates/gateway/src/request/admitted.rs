@@ -45,8 +45,7 @@ impl Next {
     ) -> Self {
         let route = &policy.routes[matched.route];
         match &route.target {
-            // The request does not reach an upstream, because the client limited its hops
-            // (`Max-Forwards`).
+            // The request does not reach an upstream, because the client limited its hops (`Max-Forwards`).
             Target::Upstream(_) if target.last_hop => {
                 Self::Respond(own::last_recipient(head, route), Cause::Gateway)
             }

@@ -109,8 +109,7 @@ impl RequestContext {
         });
         let sampled = context.sample();
         if side.access.is_some() || sampled {
-            // Assigned in place: the value is large, and most gateways without a log do not need
-            // it.
+            // Assigned in place: the value is large, and most gateways without a log do not need it.
             context.head = Some(Head {
                 method: request.method().clone(),
                 path: request.uri().path_and_query().cloned(),
@@ -129,8 +128,7 @@ impl RequestContext {
         self.side.seconds(self.account.at)
     }
 
-    /// Counts the request among those in progress until it ends; returns whether there are at most
-    /// `most`.
+    /// Counts the request among those in progress until it ends; returns whether there are at most `most`.
     pub(crate) fn takes_place(&mut self, most: usize) -> bool {
         self.placed = true;
         self.side.shared.requests.fetch_add(1, Ordering::Relaxed) < most

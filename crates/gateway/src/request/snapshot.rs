@@ -1,5 +1,4 @@
-//! A snapshot: the policy, the limiter and everything prepared for them, which are in force
-//! together.
+//! A snapshot: the policy, the limiter and everything prepared for them, which are in force together.
 
 use std::sync::Arc;
 
@@ -34,8 +33,7 @@ pub struct Snapshot {
     /// The indices of this policy's routes, limits and upstreams in the metrics.
     pub labels: Labels,
     pub defaults: ProxyDefaults,
-    /// Whether any limit follows its upstream's health. If none does, no response is examined for
-    /// it.
+    /// Whether any limit follows its upstream's health. If none does, no response is examined for it.
     pub follows: bool,
     pub quota: QuotaFields,
     pub deciding: DecideSettings,

@@ -259,8 +259,7 @@ const PLACES_MAX: u64 = 1_000_000;
 mod tests {
     use super::*;
 
-    /// An upstream that handles `capacity` requests at once, each taking 10 ms, and queues the
-    /// others.
+    /// An upstream that handles `capacity` requests at once, each taking 10 ms, and queues the others.
     fn settle_against(capacity: u64, controller: &mut Adaptive, rounds: u64) -> u64 {
         let mut now = Timestamp::from_micros(1_000_000);
         for _ in 0..rounds {

@@ -105,8 +105,7 @@ impl Transport {
     }
 
     /// Ready when it is time to check whether a client that waits for its response is still there.
-    /// The check is delayed a little if the socket is not registered with the runtime for another
-    /// reason.
+    /// The check is delayed a little if the socket is not registered with the runtime for another reason.
     pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(Plain::Tcp(socket)) => socket.poll_watch(cx),

@@ -2,8 +2,7 @@
 //! tokens that language models state.
 //!
 //! A format may state a number that contains another one (OpenAI's prompt tokens contain the cached
-//! ones), or both beside each other (Anthropic's do not). Each token is counted once, by its own
-//! kind.
+//! ones), or both beside each other (Anthropic's do not). Each token is counted once, by its own kind.
 
 use std::sync::Arc;
 

@@ -131,8 +131,7 @@ impl Wanted {
 /// The members by which a chat completion asks for a stream, and for its usage.
 pub(super) const STREAM: [&str; 2] = ["stream", "stream_options"];
 
-/// The bit of the place of `one` in the list, to which it is added if it is new; `None`: there are too
-/// many.
+/// The bit of the place of `one` in the list, to which it is added if it is new; `None`: there are too many.
 fn bit_of<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> Option<u64> {
     let known = list.iter().position(|known| known == one);
     let place = known.unwrap_or_else(|| {

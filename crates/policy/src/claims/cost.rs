@@ -14,8 +14,7 @@ use crate::routes::{Match, Pattern, Route};
 use crate::{BodyCost, Cost, Rule, Settle};
 
 impl Rule {
-    /// The price at which a request to this target of its route is charged, where the limit counts
-    /// money.
+    /// The price at which a request to this target of its route is charged, where the limit counts money.
     pub fn model_price(
         &self,
         route: &Route,

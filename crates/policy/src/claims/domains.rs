@@ -148,8 +148,7 @@ impl Domains {
         })
     }
 
-    /// The rule of a descriptor; `None`: no rule matches it. `names_rate`: whether it names its own
-    /// rate.
+    /// The rule of a descriptor; `None`: no rule matches it. `names_rate`: whether it names its own rate.
     pub fn find(
         &self,
         domain: &str,

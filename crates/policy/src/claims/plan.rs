@@ -12,8 +12,7 @@ use tollgate_limit::{KeyBytes, Mode};
 
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Identities to resolve, by index, ascending, so that the order of limits in the file does not
-    /// matter.
+    /// Identities to resolve, by index, ascending, so that the order of limits in the file does not matter.
     pub(crate) identities: Vec<usize>,
     pub(crate) scopes: Vec<PlannedScope>,
     pub(crate) charges: Vec<PlannedCharge>,

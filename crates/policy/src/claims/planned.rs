@@ -12,8 +12,7 @@ use crate::identity::{Evidence, IdentityRefusal};
 use crate::routes::Match;
 
 impl Plan {
-    /// Resolves every identity the route needs, and the key under each of its scopes, into
-    /// `identified`.
+    /// Resolves every identity the route needs, and the key under each of its scopes, into `identified`.
     pub(crate) fn identify(
         &self,
         evidence: Evidence<'_, '_>,
@@ -52,8 +51,7 @@ impl Plan {
         }
     }
 
-    /// The key of a rule's bucket; `None` when one of its identities is skipped, or the rule is
-    /// off.
+    /// The key of a rule's bucket; `None` when one of its identities is skipped, or the rule is off.
     pub(crate) fn key_of<'w>(&self, rule: usize, who: &'w Identified) -> Option<&'w KeyBytes> {
         let charge = self.charges.iter().find(|charge| charge.rule == rule)?;
         who.keys[charge.scope].as_ref()

@@ -12,8 +12,7 @@ use crate::body::usage::{PerToken, Usage};
 use crate::body::{BodyFacts, SentBody};
 use tollgate_limit::{Limit, Micros};
 
-/// A limit as the file names it: its variants, how it is split into buckets, and what a request
-/// costs.
+/// A limit as the file names it: its variants, how it is split into buckets, and what a request costs.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub name: Arc<str>,
@@ -40,8 +39,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Every variant, in the order in which they are numbered: its own numbers, the tiers, the
-    /// candidate.
+    /// Every variant, in the order in which they are numbered: its own numbers, the tiers, the candidate.
     pub fn variants(&self) -> impl Iterator<Item = &Arc<Limit>> {
         let tiers = self.tiers.iter().map(|(_, limit)| limit);
         std::iter::once(&self.live)
@@ -294,14 +292,12 @@ pub struct Settle {
     /// Units charged at admission; `None`: the cost of the request is reserved, the most that it
     /// may come to.
     pub estimate: Option<u64>,
-    /// The highest cost of a response. What was reserved for the response counts instead if it is
-    /// more.
+    /// The highest cost of a response. What was reserved for the response counts instead if it is more.
     pub most: u64,
     /// Bytes per unit of a response that the client breaks off; `None`: such a response costs
     /// `most`, or its reservation.
     pub broken_off_per: Option<u64>,
-    /// Whether a complete response (2xx) without a reported cost costs `most`; otherwise the
-    /// estimate.
+    /// Whether a complete response (2xx) without a reported cost costs `most`; otherwise the estimate.
     pub untold_costs_most: bool,
     /// Whether the usage of a streamed chat completion is asked for where its client does not.
     pub ask: bool,

@@ -202,8 +202,7 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
     (is_translated || is_compatible).then(|| Ipv4Addr::from_bits(bits))
 }
 
-/// Converts IPv4 mapped into IPv6 (`::ffff:192.0.2.1`, as dual-stack sockets report it) back to
-/// IPv4.
+/// Converts IPv4 mapped into IPv6 (`::ffff:192.0.2.1`, as dual-stack sockets report it) back to IPv4.
 pub fn fold(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }

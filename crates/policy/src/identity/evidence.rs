@@ -135,8 +135,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         );
     }
 
-    /// The values of an identity's sources. `None` when one is absent, or, for `first_of`, when all
-    /// are.
+    /// The values of an identity's sources. `None` when one is absent, or, for `first_of`, when all are.
     fn values(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
         if identity.first_of {
             return self.first_value(identity);
@@ -258,8 +257,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         seen
     }
 
-    /// An identity's key for a person or an upstream: the caller's name, or its values joined by
-    /// `,`.
+    /// An identity's key for a person or an upstream: the caller's name, or its values joined by `,`.
     pub(crate) fn text(self, index: usize) -> Vec<u8> {
         let identity = &self.identities[index];
         match self.values(identity) {

@@ -25,8 +25,7 @@ impl Policy {
     }
 
     /// Sets `who` from the address alone and discards its content. CORS preflights and requests
-    /// whose identity refuses are charged this way: only on limits by address and limits for
-    /// everyone.
+    /// whose identity refuses are charged this way: only on limits by address and limits for everyone.
     pub fn place_into(
         &self,
         who: &mut Identified,

@@ -4,8 +4,7 @@
 //! It does not accept an algorithm that is not on the list (`none` cannot be on it), use a key with
 //! an algorithm of another family (an RSA public key as an HMAC secret), or accept a token with
 //! critical extensions. A token must have an expiry time. An invalid token is refused and does not
-//! count as missing; otherwise a client could send a broken token to get the limits of an anonymous
-//! caller.
+//! count as missing; otherwise a client could send a broken token to get the limits of an anonymous caller.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -135,8 +134,7 @@ pub(crate) struct Unknown<'t> {
 }
 
 impl JwtPolicy {
-    /// Reads the keys: a JWKS document, PEM public keys, or (for HMAC algorithms only) a raw
-    /// secret.
+    /// Reads the keys: a JWKS document, PEM public keys, or (for HMAC algorithms only) a raw secret.
     pub fn new(settings: JwtSettings, keys: &[u8]) -> Result<Self, String> {
         if settings.algorithms.is_empty() {
             return Err("at least one algorithm must be accepted, such as `ES256`".into());
@@ -181,8 +179,7 @@ impl JwtPolicy {
         Ok(count)
     }
 
-    /// Wakes `fetcher` whenever a token names a key that is not there. Only the first one given is
-    /// woken.
+    /// Wakes `fetcher` whenever a token names a key that is not there. Only the first one given is woken.
     pub fn on_unknown_key(&self, fetcher: Waker) {
         let _ = self.fetcher.set(fetcher);
     }
@@ -200,8 +197,7 @@ impl JwtPolicy {
         }
     }
 
-    /// The claims of a token that was verified before; otherwise the input for
-    /// [`JwtPolicy::verify_unknown`].
+    /// The claims of a token that was verified before; otherwise the input for [`JwtPolicy::verify_unknown`].
     pub(crate) fn find<'t>(
         &self,
         token: &'t [u8],

@@ -243,8 +243,7 @@ fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     Ok(keys)
 }
 
-/// An EC key is for the single algorithm of its curve, which the length of its uncompressed point
-/// identifies.
+/// An EC key is for the single algorithm of its curve, which the length of its uncompressed point identifies.
 fn narrow_to_curve(key: &DecodingKey, mut algorithms: Vec<Algorithm>) -> Vec<Algorithm> {
     let length = key.try_get_as_bytes().map_or(0, <[u8]>::len);
     algorithms.retain(|algorithm| match algorithm {

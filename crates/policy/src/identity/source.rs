@@ -46,8 +46,7 @@ pub enum Source {
 /// A key that can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Ambiguous {
-    /// It is given twice with different values, or under a second name that servers take for its
-    /// own.
+    /// It is given twice with different values, or under a second name that servers take for its own.
     #[error("given twice")]
     Twice,
     #[error("not decodable in one way")]

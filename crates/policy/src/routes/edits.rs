@@ -1,5 +1,4 @@
-//! Fills the templates of header edits and redirects from the request. The gateway applies them to
-//! messages.
+//! Fills the templates of header edits and redirects from the request. The gateway applies them to messages.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 

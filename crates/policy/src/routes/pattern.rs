@@ -308,8 +308,7 @@ fn parse_segment(
 /// The most segments a pattern may have: matching recurses once for each.
 const SEGMENTS_MAX: usize = 64;
 
-/// Whether a route that lists `methods` takes `method`: none listed means all, and `GET` also takes
-/// `HEAD`.
+/// Whether a route that lists `methods` takes `method`: none listed means all, and `GET` also takes `HEAD`.
 pub fn takes_method(methods: &[Method], method: &Method) -> bool {
     let is_implied = *method == Method::HEAD && methods.contains(&Method::GET);
     methods.is_empty() || methods.contains(method) || is_implied

@@ -52,8 +52,7 @@ counters! {
 pub struct Health {
     /// Whether calls go out; for a cluster: to at least one of its masters.
     pub up: bool,
-    /// The servers with a part of the buckets: one, or a cluster's masters; and how many do not
-    /// respond.
+    /// The servers with a part of the buckets: one, or a cluster's masters; and how many do not respond.
     pub servers: usize,
     pub down: usize,
     pub last_error: String,

@@ -114,8 +114,7 @@ impl Documents {
     }
 
     /// A heartbeat found this epoch at `now` by the store's clock, in the data of `origin` if that is
-    /// known. The document is read if it is another, or the clocks are no longer as far apart as they
-    /// were.
+    /// known. The document is read if it is another, or the clocks are no longer as far apart as they were.
     pub(crate) fn seen(&self, epoch: u64, origin: Option<Origin>, now: Timestamp, ours: Timestamp) {
         let latest = self.latest.borrow();
         let ahead = i128::from(now.as_micros()) - i128::from(ours.as_micros());

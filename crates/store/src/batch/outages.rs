@@ -87,8 +87,7 @@ mod tests {
         );
         assert!(outages.is_worth_telling(), "the first connection");
         assert!(!outages.is_worth_telling(), "nothing was said of an outage");
-        // It fails again soon after: that is logged when the last line is old enough, whatever the
-        // reason.
+        // It fails again soon after: that is logged when the last line is old enough, whatever the reason.
         assert!(!outages.is_news("wrong password", at(306_000)));
         assert!(!outages.is_worth_telling());
         assert!(outages.is_news("wrong password", at(310_000)));

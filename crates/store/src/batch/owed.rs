@@ -173,8 +173,7 @@ pub(super) async fn charge<L: Link>(
             shared.owe_again(sent.into_iter().filter(is_undone).collect());
             match flown.outcome() {
                 Ok(()) => {}
-                // A call that is kept goes before all others: the store recognises only its last
-                // ones.
+                // A call that is kept goes before all others: the store recognises only its last ones.
                 Err(Trouble::Refused(_)) if !shared.keeps_unknown() => {}
                 Err(trouble) => {
                     shared.owe_again(owed);

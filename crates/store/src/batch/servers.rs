@@ -99,8 +99,7 @@ impl Servers {
         server.ask_by(wants, true, deadline).await
     }
 
-    /// The request of `deadline` was refused: what the store turns out to have charged is given
-    /// back.
+    /// The request of `deadline` was refused: what the store turns out to have charged is given back.
     pub(crate) fn forgo(&self, deadline: &Deadline) {
         if let Some(unanswered) = deadline.take_unanswered() {
             unanswered.forgo(&self.common, |refund| {

@@ -32,8 +32,7 @@ enum DrawState {
 }
 
 impl Unanswered {
-    /// Records the refunds of leased units that the request took beside the draw, to be made if it is
-    /// refused.
+    /// Records the refunds of leased units that the request took beside the draw, to be made if it is refused.
     pub(crate) fn keep_leased(&self, refunds: Vec<Correction>) {
         *self.leased.lock() = refunds;
     }

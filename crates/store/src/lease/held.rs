@@ -57,8 +57,7 @@ pub(crate) struct Held {
 struct Asking {
     /// Whether a request for a lease is queued or in flight.
     busy: bool,
-    /// Requests that wait for units, and the number of units for each. They are notified of the
-    /// response.
+    /// Requests that wait for units, and the number of units for each. They are notified of the response.
     waiting: Vec<(u64, oneshot::Sender<()>)>,
     /// Units of each lease that requests hold while another limit decides. The store goes on counting
     /// them when the lease is returned.
@@ -194,8 +193,7 @@ impl Held {
         self.queue(&mut asking, leases)
     }
 
-    /// Like [`Held::renew`], for a request that waits for `cost` units; it is notified of the
-    /// response.
+    /// Like [`Held::renew`], for a request that waits for `cost` units; it is notified of the response.
     pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<()> {
         let (tell, receiver) = oneshot::channel();
         let mut asking = self.asking.lock();
@@ -227,8 +225,7 @@ impl Held {
         let mut asking = self.asking.lock();
         let back = self.empty_if(&mut asking, |slot| slot.left() == 0);
         let mut waiting = std::mem::take(&mut asking.waiting);
-        // A request that is gone or out of time needs no units; units leased for it would stay
-        // unused.
+        // A request that is gone or out of time needs no units; units leased for it would stay unused.
         waiting.retain(|(_, tell)| !tell.is_closed());
         let needed = waiting
             .iter()

@@ -97,8 +97,7 @@ impl<W: Word> Slot<W> {
         }
     }
 
-    /// Puts units back. No effect after the lease has been emptied: the units were then counted as
-    /// used.
+    /// Puts units back. No effect after the lease has been emptied: the units were then counted as used.
     pub(super) fn put_back(&self, turn: Turn, cost: u64) {
         let mut word = self.word.load(Ordering::Acquire);
         while word >> LEFT_BITS == turn.0 {
@@ -132,8 +131,7 @@ impl<W: Word> Slot<W> {
         self.units.load(Ordering::Acquire) != 0
     }
 
-    /// Stores a lease in an empty slot. One thread at a time, and not concurrently with
-    /// [`Slot::empty`].
+    /// Stores a lease in an empty slot. One thread at a time, and not concurrently with [`Slot::empty`].
     pub(super) fn fill(&self, units: u64, until: Timestamp, deadline: Timestamp) {
         let turn = self.next_turn();
         self.word.store(turn, Ordering::Release);

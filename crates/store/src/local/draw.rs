@@ -116,8 +116,7 @@ pub(super) fn lock_all<'s>(bound: &mut [Bound<'s>]) -> Locked<'s> {
     loop {
         match try_lock_all(bound) {
             Ok(locked) => return locked,
-            // The successor has another place in the order: all locks were released, so start
-            // again.
+            // The successor has another place in the order: all locks were released, so start again.
             Err(place) => bound[place].table = bound[place].table.successor(),
         }
     }

@@ -214,8 +214,7 @@ impl Database for PostgresLink {
                 Ok(())
             });
             tokio::select! {
-                // Stored before the connection is dropped, by which users of the client see its
-                // end.
+                // Stored before the connection is dropped, by which users of the client see its end.
                 outcome = &mut running => {
                     if let Err(error) = outcome {
                         let _ = tell.set(words(&error));

@@ -138,8 +138,7 @@ impl Parts {
         units
     }
 
-    /// The row of a bucket with its ledger, built from its row without it, and when the row may be
-    /// deleted.
+    /// The row of a bucket with its ledger, built from its row without it, and when the row may be deleted.
     pub(super) fn close(&self, mut row: Vec<i64>, gone: i64) -> (Vec<i64>, i64) {
         let Some(last) = self
             .ledger

@@ -3,8 +3,7 @@
 //! A record is appended to the worker's buffer. The writer collects the buffers ten times a second,
 //! or sooner if one fills up. Records that do not fit are dropped and counted; a request never
 //! waits. Part of each buffer is reserved for refused requests, so that a flood of admitted ones
-//! cannot crowd them out. Sampling drops a record before it is formatted, and never drops a refused
-//! one.
+//! cannot crowd them out. Sampling drops a record before it is formatted, and never drops a refused one.
 
 mod escape;
 mod record;

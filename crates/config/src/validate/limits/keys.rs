@@ -175,8 +175,7 @@ impl Builder<'_, '_> {
             };
             let whose = dotted(&limit.name, limit.tier.as_deref(), limit.role);
             let base = limit.tier.is_none() && limit.role == Role::Live;
-            // In a cluster a request's buckets may be on different servers only if all of them can be
-            // leased.
+            // In a cluster a request's buckets may be on different servers only if all of them can be leased.
             let problem = if base || store.topology == Topology::Cluster {
                 let title = format!("`{whose}` cannot be leased");
                 self.context.error(title, place, "asked for here")

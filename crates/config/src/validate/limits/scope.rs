@@ -84,8 +84,7 @@ fn unknown(part: &At<Text>, identities: &[&str], context: &mut Context<'_>) {
     }
 }
 
-/// The name of the identity for a limit's source, if another limit treats requests without it
-/// differently.
+/// The name of the identity for a limit's source, if another limit treats requests without it differently.
 fn own_name(source: &str, limit: &str) -> String {
     format!("{source}@{limit}")
 }

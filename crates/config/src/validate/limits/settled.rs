@@ -68,8 +68,7 @@ impl Builder<'_, '_> {
         Some(settle)
     }
 
-    /// How much a response may cost above what is charged first. `reserved`: as for
-    /// [`Builder::settle`].
+    /// How much a response may cost above what is charged first. `reserved`: as for [`Builder::settle`].
     pub(super) fn above(&self, settle: Option<&Settle>, reserved: u64) -> Above {
         let Some(settle) = settle.filter(|_| !self.is_ceiling()) else {
             return Above { most: 0, least: 0 };

@@ -39,8 +39,7 @@ pub(super) fn check(raw: &RawFile, own: &[OwnNumbers], context: &mut Context<'_>
     }
 }
 
-/// The tiers, and the callers with numbers of their own, that have numbers for `limit`, sorted by
-/// name.
+/// The tiers, and the callers with numbers of their own, that have numbers for `limit`, sorted by name.
 pub(super) fn of_limit(limit: &str, raw: &RawFile, own: &[OwnNumbers]) -> Vec<Tier> {
     let mut tiers: Vec<Tier> = Vec::new();
     for (tier, limits) in entries_of(&raw.tiers) {

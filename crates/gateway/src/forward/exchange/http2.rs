@@ -67,8 +67,7 @@ pub(super) async fn http2(
             }
             Err(Http2Failure::Final(error)) => {
                 // Do not put another request on a connection that is silent or about to close.
-                // Silence during the short time that a client allowed says nothing about the
-                // connection.
+                // Silence during the short time that a client allowed says nothing about the connection.
                 let stuck =
                     matches!(error, ForwardError::ResponseTimeout { .. }) && place.is_silent();
                 let breaks = breaks_connection(&error);

@@ -77,8 +77,7 @@ fn addressed(
     Uri::from_parts(parts).map_err(|_| ForwardError::Rewrite)
 }
 
-/// The target with the route's prefix replaced, and with one leading slash; all other bytes are
-/// unchanged.
+/// The target with the route's prefix replaced, and with one leading slash; all other bytes are unchanged.
 pub(super) fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
     let strip = prefix(route.strip_prefix.as_deref());
     let add = prefix(route.add_prefix.as_deref());

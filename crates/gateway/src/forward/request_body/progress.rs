@@ -75,8 +75,7 @@ impl Progress {
         self.min_rate.borrow().is_slow()
     }
 
-    /// Called while the client's next piece is awaited; ready with the error if that has lasted too
-    /// long.
+    /// Called while the client's next piece is awaited; ready with the error if that has lasted too long.
     pub(super) fn wait(&self, cx: &Context<'_>) -> Poll<BodyError> {
         self.waiting.set(true);
         self.waited.set(true);

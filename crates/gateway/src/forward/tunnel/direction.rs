@@ -1,5 +1,4 @@
-//! One direction of a tunnel. It holds a buffer only while a piece is written, so an idle tunnel uses
-//! none.
+//! One direction of a tunnel. It holds a buffer only while a piece is written, so an idle tunnel uses none.
 
 use std::cell::RefCell;
 use std::io;

@@ -120,8 +120,7 @@ fn usage(used: &[Used]) -> Option<access::Usage<'_>> {
     })
 }
 
-/// Logs a request that was refused before its head was parsed, as far as its first line can be
-/// read.
+/// Logs a request that was refused before its head was parsed, as far as its first line can be read.
 pub(crate) fn log_unread(
     writer: &access::AccessWriter,
     unread: Unread<'_>,

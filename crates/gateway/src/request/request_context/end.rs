@@ -16,8 +16,7 @@ use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::Cause;
 
 impl RequestContext {
-    /// Records that the request was sent at `since` and that its response has begun or will not
-    /// come.
+    /// Records that the request was sent at `since` and that its response has begun or will not come.
     pub(crate) fn forwarded(
         &mut self,
         upstream: usize,

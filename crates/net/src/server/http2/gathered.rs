@@ -1,8 +1,7 @@
 //! Gathers the writes of an HTTP/2 connection until the end of its turn.
 //!
 //! The protocol library flushes before each piece of a body of which it can hold only one, so each
-//! of several ready responses would cost a system call. With this transport they are written
-//! together.
+//! of several ready responses would cost a system call. With this transport they are written together.
 
 use std::future::Future;
 use std::io::{self, IoSlice};

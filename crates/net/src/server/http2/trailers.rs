@@ -178,8 +178,7 @@ fn block(mut frames: &[u8]) -> Option<Cow<'_, [u8]>> {
 struct RecentNames(u128);
 
 impl RecentNames {
-    /// Follows a complete header block; returns whether it contains a pseudo-header. `None`: it is
-    /// malformed.
+    /// Follows a complete header block; returns whether it contains a pseudo-header. `None`: it is malformed.
     fn follow(&mut self, mut block: &[u8]) -> Option<bool> {
         let mut found = false;
         while let Some(&first) = block.first() {

@@ -227,8 +227,7 @@ impl Reader {
         }
     }
 
-    /// Whether a response has something else than a number, `null` aside, where a number is looked
-    /// for.
+    /// Whether a response has something else than a number, `null` aside, where a number is looked for.
     pub const fn is_unreadable(&self) -> bool {
         self.unreadable & !self.texts != 0
     }

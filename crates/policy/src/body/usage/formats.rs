@@ -2,8 +2,7 @@
 
 use super::{Preset, TokenKind};
 
-/// A format: its parts, each with its kind, the part that contains it, and the members that state
-/// it.
+/// A format: its parts, each with its kind, the part that contains it, and the members that state it.
 pub(super) struct KnownFormat {
     pub(super) preset: Preset,
     pub(super) parts: &'static [(TokenKind, Option<usize>, &'static [&'static str])],
@@ -16,8 +15,7 @@ pub(super) struct KnownFormat {
 pub struct OutputMembers {
     /// The most tokens of one output, reasoning among them.
     pub most: &'static [&'static str],
-    /// The number of outputs. `best_of` is that of all that are generated, `n` of those that are
-    /// returned.
+    /// The number of outputs. `best_of` is that of all that are generated, `n` of those that are returned.
     pub times: &'static [&'static str],
 }
 

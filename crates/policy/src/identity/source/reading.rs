@@ -180,8 +180,7 @@ pub(crate) fn query<'r>(
 }
 
 /// The value of a parameter in the form of a query. It is ambiguous if a server that splits the text
-/// in another way, treats another name as this one, or decodes `%uXXXX` (ASP.NET) could find another
-/// value.
+/// in another way, treats another name as this one, or decodes `%uXXXX` (ASP.NET) could find another value.
 pub(crate) fn parameter<'r>(
     query: &'r [u8],
     name: &str,

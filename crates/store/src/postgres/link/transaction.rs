@@ -177,8 +177,7 @@ impl PostgresLink {
     }
 
     /// The mark of the data that a transaction sees; `None`: no limit of the batch needs it. It is
-    /// read after the buckets are locked, in the same table, so the table cannot be emptied in
-    /// between.
+    /// read after the buckets are locked, in the same table, so the table cannot be emptied in between.
     async fn marked(
         &self,
         session: &Session,

@@ -21,8 +21,7 @@ impl RedisLink {
     ) -> Result<Option<String>, RedisError> {
         let info: String = match redis::cmd("INFO").query_async(wire).await {
             Ok(info) => info,
-            // A user without the right to read INFO can still draw, without audit and fail-over
-            // rule.
+            // A user without the right to read INFO can still draw, without audit and fail-over rule.
             Err(error) if error.code() == Some("NOPERM") => {
                 self.shared.audited(self.named(vec![blind()]));
                 return Ok(None);
