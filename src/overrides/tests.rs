@@ -223,7 +223,7 @@ fn overrides_end_at_a_moment_of_the_clock_that_keeps_them() {
 async fn overrides_thread_has_nothing_to_do_without_overrides() {
     let clock = Clock::system();
     let (overrides, limit) = overrides(&clock);
-    let idle = || overrides.0.idle_for();
+    let idle = || overrides.0.idle_for(clock.now());
     assert_eq!(idle(), None);
     let new = |secs| block(clock.now().after(Micros::from_secs(secs)));
     let set = async |key: &[u8], new: Option<&NewOverride>| {
@@ -247,9 +247,9 @@ async fn overrides_thread_is_idle_again_after_the_last_end() {
     let set = overrides.change(&limit, b"k", Some(&new)).await;
     set.expect("there is room");
     clock.advance(Micros::from_secs(59));
-    assert!(overrides.0.idle_for().is_some());
+    assert!(overrides.0.idle_for(clock.now()).is_some());
     clock.advance(Micros::from_secs(1));
-    assert_eq!(overrides.0.idle_for(), None);
+    assert_eq!(overrides.0.idle_for(clock.now()), None);
 }
 
 /// An older gateway would forget what a newer one has written there.
@@ -300,11 +300,14 @@ fn overrides_of_a_store_are_written_again_if_that_failed() {
     let store = told(&known, 0);
     overrides.0.learn_shared(&store);
     assert_eq!(found(&state_file, &clock), None);
-    assert!(overrides.0.idle_for().is_some(), "it is tried again");
+    assert!(
+        overrides.0.idle_for(clock.now()).is_some(),
+        "it is tried again"
+    );
     std::fs::remove_dir(&in_the_way).expect("removed");
     overrides.0.keep_told(&store);
     assert_eq!(found(&state_file, &clock), Some((known, 0)));
-    assert_eq!(overrides.0.idle_for(), None);
+    assert_eq!(overrides.0.idle_for(clock.now()), None);
 }
 
 /// The store's clock is right. The wall clock was an hour late when the first process began, and was set

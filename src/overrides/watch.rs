@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{CacheFile, Document, Inner, Overrides, PLACES, ours};
 use crate::own_thread::OwnThread;
-use tollgate_limit::Placement;
+use tollgate_limit::{Placement, Timestamp};
 use tollgate_store::{Document as StoreDocument, clock::Clock};
 
 /// How often what the store told is written again after a failure, such as a full disk.
@@ -98,7 +98,7 @@ impl Inner {
                     None => if let Some((_, watched)) = &mut store { *watched = None; },
                 },
                 () = self.wake.notified() => {}
-                () = sleep(self.idle_for()) => {}
+                () = sleep(self.idle_for(since)) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
             if let Some((_, Some(watched))) = &store {
@@ -110,8 +110,9 @@ impl Inner {
         }
     }
 
-    /// How long there is nothing to do; `None`: until something is changed.
-    pub(super) fn idle_for(&self) -> Option<Duration> {
+    /// How long the thread has nothing to do that has seen to all ends up to `since`; `None`: until something
+    /// is changed.
+    pub(super) fn idle_for(&self, since: Timestamp) -> Option<Duration> {
         let now = self.clock.now();
         let known = self.known.lock();
         let ends = PLACES.into_iter().flat_map(|placement| {
@@ -119,7 +120,7 @@ impl Inner {
             let entries = known.of(placement).overrides.iter();
             entries.map(move |entry| ours(entry.until(), ahead))
         });
-        let next = ends.filter(|end| *end > now).min();
+        let next = ends.filter(|end| *end > since).min();
         let next = next.map(|end| Duration::from(end.since(now)));
         let is_outdated = self.cache.as_ref().is_some_and(CacheFile::is_outdated);
         let keep_told = is_outdated.then_some(KEEP_TOLD_EVERY);
