@@ -105,7 +105,7 @@ impl Audit {
         }
     }
 
-    /// How long no line of this operator may be written, so that nobody can fill the disk; `None`: one may.
+    /// How long the audit takes no line of this operator, whose flood would fill the disk; `None`: it takes one.
     pub(super) fn full_for(&self, operator: &str) -> Option<Micros> {
         let paid_at = self.paid_at.lock().get(operator).copied()?;
         let over = paid_at.since(self.clock.now()).0;
